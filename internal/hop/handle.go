@@ -1,0 +1,100 @@
+package hop
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+)
+
+// Handle is one user's hold on a hop.
+type Handle struct {
+	pool     *Pool
+	hop      *hop
+	released atomic.Bool
+}
+
+var _ grpc.ClientConnInterface = (*Handle)(nil)
+
+// Release gives the handle back. Only the first call counts.
+func (h *Handle) Release() {
+	if h != nil && h.released.CompareAndSwap(false, true) {
+		h.pool.release(h.hop)
+	}
+}
+
+// Retain returns a further handle on the same hop. It must not be called on a
+// handle that may have been released.
+func (h *Handle) Retain() *Handle {
+	h.pool.mu.Lock()
+	defer h.pool.mu.Unlock()
+	return h.pool.retain(h.hop)
+}
+
+// Same tells whether both are handles on one hop.
+func (h *Handle) Same(other *Handle) bool {
+	return h != nil && other != nil && h.hop == other.hop
+}
+
+// Target names the hop, for logs.
+func (h *Handle) Target() string { return h.hop.target }
+
+// Users returns how many handles there are on the hop.
+func (h *Handle) Users() int { return int(h.hop.users.Load()) }
+
+// Connected tells whether the hop is usable at this moment.
+func (h *Handle) Connected() bool { return h.hop.cc.GetState() == connectivity.Ready }
+
+// Invoke sends a unary call over the hop.
+func (h *Handle) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	h.hop.await(ctx)
+	call := new(call)
+	err := h.hop.cc.Invoke(context.WithValue(ctx, callKey{}, call), method, args, reply, failFast(opts)...)
+	return call.wrap(h.hop.target, err)
+}
+
+// NewStream opens a stream over the hop. Errors of the stream itself come as
+// gRPC returns them.
+func (h *Handle) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	h.hop.await(ctx)
+	call := new(call)
+	stream, err := h.hop.cc.NewStream(context.WithValue(ctx, callKey{}, call), desc, method, failFast(opts)...)
+	return stream, call.wrap(h.hop.target, err)
+}
+
+// failFast puts our own wait in the place of gRPC's WaitForReady, which has no
+// end but the caller's deadline.
+func failFast(opts []grpc.CallOption) []grpc.CallOption {
+	return append(opts[:len(opts):len(opts)], grpc.WaitForReady(false))
+}
+
+// TransportError is the failure of a call that the far side did not answer.
+type TransportError struct {
+	Target string
+	Err    error
+}
+
+func (e *TransportError) Error() string { return fmt.Sprintf("hop: %s: %v", e.Target, e.Err) }
+
+func (e *TransportError) Unwrap() error { return e.Err }
+
+// GRPCStatus keeps the code of the failure for those who only know gRPC.
+func (e *TransportError) GRPCStatus() *status.Status {
+	s := status.Convert(e.Err)
+	return status.New(s.Code(), "hop: "+e.Target+": "+s.Message())
+}
+
+// call notes whether the far side answered one call.
+type call struct{ answered atomic.Bool }
+
+type callKey struct{}
+
+func (c *call) wrap(target string, err error) error {
+	if err == nil || c.answered.Load() {
+		return err
+	}
+	return &TransportError{Target: target, Err: err}
+}

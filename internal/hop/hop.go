@@ -1,0 +1,101 @@
+package hop
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/networkservicemesh/sdk/pkg/tools/log"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+)
+
+// hop is the connection to one target.
+type hop struct {
+	// Set once at construction.
+	target      string
+	dialTimeout time.Duration
+	cc          *grpc.ClientConn
+	stop        context.CancelFunc
+	wakeup      chan struct{}
+	log         log.Logger
+
+	// users counts the handles. It changes under the pool's lock only; atomic so
+	// that the goroutines of the hop may look without it.
+	users atomic.Int64
+	// lastPayload is when a message last went either way, in Unix nanoseconds.
+	lastPayload atomic.Int64
+	// dials counts the connections that came up.
+	dials atomic.Int64
+
+	// closing is the linger of a hop without handles. Guarded by the pool's lock.
+	closing *time.Timer
+}
+
+// wake tells the keeper that somebody uses the hop now.
+func (h *hop) wake() {
+	select {
+	case h.wakeup <- struct{}{}:
+	default: // one token is enough: the keeper looks at everything anew
+	}
+}
+
+// keep dials whenever the hop is used and not connected. gRPC by itself waits
+// for the next call after a cut; a leg that only listens would wait with it.
+func (h *hop) keep(ctx context.Context) {
+	for ctx.Err() == nil {
+		state := h.cc.GetState()
+		if state == connectivity.Shutdown {
+			return
+		}
+		if state == connectivity.Idle {
+			if h.users.Load() == 0 {
+				select {
+				case <-ctx.Done():
+				case <-h.wakeup:
+				}
+				continue
+			}
+			h.cc.Connect()
+		}
+		h.cc.WaitForStateChange(ctx, state)
+	}
+}
+
+// await waits for the verdict of one attempt at a connection, at most the dial
+// timeout. It returns no error for a failed attempt: the call that follows
+// fails at once, and with the reason.
+func (h *hop) await(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, h.dialTimeout)
+	defer cancel()
+	tried := false
+	for {
+		switch state := h.cc.GetState(); state {
+		case connectivity.Ready, connectivity.Shutdown:
+			return
+		case connectivity.TransientFailure:
+			if tried {
+				return
+			}
+			// This failure is from before: the next attempt may be the good one.
+			if !h.cc.WaitForStateChange(ctx, state) {
+				return
+			}
+		default:
+			tried = tried || state == connectivity.Connecting
+			if state == connectivity.Idle {
+				h.cc.Connect()
+			}
+			if !h.cc.WaitForStateChange(ctx, state) {
+				return
+			}
+		}
+	}
+}
+
+func (h *hop) close() {
+	h.stop()
+	if err := h.cc.Close(); err != nil {
+		h.log.Debugf("close: %v", err)
+	}
+}

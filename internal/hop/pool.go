@@ -1,0 +1,234 @@
+// Package hop owns the outgoing gRPC connections of the process.
+//
+// A hop is the connection to one upstream address, shared by every leg that
+// goes there and kept over their refreshes: a refresh dials nothing. The
+// registries are reached through hops, too.
+//
+// What is promised:
+//
+//   - One connection per target, however many ask at once. Nobody waits for
+//     somebody else's target: nothing is dialled, called or closed under a lock.
+//   - A handle that has been taken stays usable until it is released, and a
+//     second Release of the same handle does nothing. A hop without handles is
+//     kept for a while, then closed; once closed it is never handed out again.
+//   - While somebody holds a handle, a lost connection is dialled again at once,
+//     then with a capped backoff, and a silent one is probed (see probe.go).
+//   - A call waits for a connection no longer than one attempt at it may take.
+//     How long the far side takes to answer is the caller's business alone.
+//   - A call that failed without an answer from the far side returns a
+//     *TransportError; any other error is the far side's own word.
+//
+// Everything ends with the context of the pool, which waits for its goroutines
+// through the wait group that it was given.
+package hop
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/networkservicemesh/sdk/pkg/tools/log"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/keepalive"
+)
+
+const (
+	// DefaultDialTimeout bounds one attempt at a connection. The SDK gives a
+	// caller's try 15 s, so three attempts fit into it.
+	DefaultDialTimeout = 4 * time.Second
+	// DefaultProbeInterval is a quarter of the shortest idle limit seen on
+	// balancers (AWS Classic ELB: 60 s), so that three probes may be lost.
+	DefaultProbeInterval = 15 * time.Second
+	// DefaultMaxBackoff keeps the pause between attempts well under the
+	// default grace of 30 s: an outage that ends inside it is resumed inside it.
+	DefaultMaxBackoff = 5 * time.Second
+
+	// linger is how long a hop outlives its last handle: a client that heals or
+	// reselects comes back within seconds and then finds a warm connection.
+	linger = 30 * time.Second
+	// baseBackoff is the pause after the first failed attempt: short, because a
+	// balancer that moves or a pod that restarts is back in well under a second.
+	baseBackoff = 200 * time.Millisecond
+	// pingTimeout is how long the answer to an HTTP/2 ping may take. With the
+	// default probe interval a black hole is noticed 25 s after the last byte.
+	pingTimeout = 10 * time.Second
+)
+
+// Options are the settings of a pool. Zero durations take the defaults, but for
+// ProbeInterval, where 0 turns probes and pings off.
+type Options struct {
+	// DialOptions carry credentials, interceptors and default call options.
+	DialOptions []grpc.DialOption
+	// DialTimeout bounds one attempt: TCP, TLS and HTTP/2 preface together.
+	DialTimeout time.Duration
+	// ProbeInterval is the silence after which a hop in use is probed.
+	ProbeInterval time.Duration
+	// MaxBackoff caps the pause between two attempts.
+	MaxBackoff time.Duration
+}
+
+// Pool hands out hops.
+type Pool struct {
+	// Set once at construction.
+	ctx  context.Context
+	wg   *sync.WaitGroup
+	opts Options
+
+	// mu guards all following fields and the counts inside the hops.
+	mu   sync.Mutex
+	hops map[string]*hop
+	done bool
+}
+
+// NewPool makes a pool that lives as long as ctx and counts its goroutines in wg.
+func NewPool(ctx context.Context, wg *sync.WaitGroup, opts Options) *Pool {
+	if opts.DialTimeout <= 0 {
+		opts.DialTimeout = DefaultDialTimeout
+	}
+	if opts.MaxBackoff <= 0 {
+		opts.MaxBackoff = DefaultMaxBackoff
+	}
+	p := &Pool{ctx: ctx, wg: wg, opts: opts, hops: make(map[string]*hop)}
+	wg.Go(func() {
+		<-ctx.Done()
+		p.closeAll()
+	})
+	return p
+}
+
+// Take returns a handle on the hop to u. It does not wait for the connection.
+// The error is one of the target's form, or says that the pool has ended.
+func (p *Pool) Take(u *url.URL) (*Handle, error) {
+	target, err := Target(u)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.done {
+		return nil, fmt.Errorf("hop: %s: %w", target, context.Canceled)
+	}
+	h, ok := p.hops[target]
+	if !ok {
+		if h, err = p.open(target); err != nil {
+			return nil, err
+		}
+		p.hops[target] = h
+	}
+	return p.retain(h), nil
+}
+
+// retain counts one more handle on h. The caller holds mu.
+func (p *Pool) retain(h *hop) *Handle {
+	h.users.Add(1)
+	if h.closing != nil {
+		h.closing.Stop()
+		h.closing = nil
+	}
+	h.wake()
+	return &Handle{pool: p, hop: h}
+}
+
+// open makes the hop and starts its goroutines. It does not dial: that is done
+// by the hop's keeper. The caller holds mu.
+func (p *Pool) open(target string) (*hop, error) {
+	h := &hop{
+		target:      target,
+		dialTimeout: p.opts.DialTimeout,
+		wakeup:      make(chan struct{}, 1),
+		log:         log.FromContext(p.ctx).WithField("hop", target),
+	}
+	cc, err := grpc.NewClient(target, p.dialOptions(h)...)
+	if err != nil {
+		return nil, fmt.Errorf("hop: %s: %w", target, err)
+	}
+	h.cc = cc
+	ctx, cancel := context.WithCancel(p.ctx)
+	h.stop = cancel
+	p.wg.Go(func() { h.keep(ctx) })
+	if p.opts.ProbeInterval > 0 {
+		p.wg.Go(func() { h.probe(ctx, p.opts.ProbeInterval) })
+	}
+	return h, nil
+}
+
+func (p *Pool) dialOptions(h *hop) []grpc.DialOption {
+	connect := grpc.ConnectParams{
+		Backoff: backoff.Config{
+			BaseDelay:  min(baseBackoff, p.opts.MaxBackoff),
+			Multiplier: 1.6,
+			Jitter:     0.2,
+			MaxDelay:   p.opts.MaxBackoff,
+		},
+		MinConnectTimeout: p.opts.DialTimeout,
+	}
+	// Ours come last, so that the bounds hold whatever the others say.
+	opts := append([]grpc.DialOption{}, p.opts.DialOptions...)
+	opts = append(opts,
+		grpc.WithConnectParams(connect),
+		grpc.WithStatsHandler(h),
+		// The pool decides when a hop is no longer needed, not a timer in gRPC.
+		grpc.WithIdleTimeout(0),
+		grpc.WithSharedWriteBuffer(true),
+	)
+	if p.opts.ProbeInterval > 0 {
+		opts = append(opts, grpc.WithKeepaliveParams(keepalive.ClientParameters{
+			// Not below the probe interval: the answer to a probe resets the
+			// ping count of a stock server, which expels eager pingers.
+			Time:    p.opts.ProbeInterval,
+			Timeout: pingTimeout,
+		}))
+	}
+	return opts
+}
+
+// release gives one handle back. The last one starts the linger.
+func (p *Pool) release(h *hop) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h.users.Add(-1) > 0 || p.done {
+		return
+	}
+	h.closing = time.AfterFunc(linger, func() { p.expire(h) })
+}
+
+// expire closes h unless somebody took it again in the meantime.
+func (p *Pool) expire(h *hop) {
+	p.mu.Lock()
+	if h.users.Load() > 0 || p.done {
+		p.mu.Unlock()
+		return
+	}
+	delete(p.hops, h.target)
+	p.mu.Unlock()
+	h.close()
+}
+
+// background runs f on a goroutine of the pool, or not at all once the pool has
+// ended.
+func (p *Pool) background(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.done {
+		p.wg.Go(f)
+	}
+}
+
+func (p *Pool) closeAll() {
+	p.mu.Lock()
+	p.done = true
+	hops := p.hops
+	p.hops = nil
+	for _, h := range hops {
+		if h.closing != nil {
+			h.closing.Stop()
+		}
+	}
+	p.mu.Unlock()
+	for _, h := range hops {
+		h.close()
+	}
+}
