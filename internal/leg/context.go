@@ -1,0 +1,63 @@
+package leg
+
+import "context"
+
+type (
+	legKey    struct{}
+	reasonKey struct{}
+)
+
+type reason int
+
+const (
+	inPlace reason = iota + 1
+	reselecting
+	expired
+)
+
+func withLeg(ctx context.Context, l *Leg) context.Context {
+	return context.WithValue(ctx, legKey{}, l)
+}
+
+func withReason(ctx context.Context, r reason) context.Context {
+	return context.WithValue(ctx, reasonKey{}, r)
+}
+
+// FromContext returns the leg that a Request or Close is about, or nil outside
+// of a chain with legs.
+func FromContext(ctx context.Context) *Leg {
+	l, _ := ctx.Value(legKey{}).(*Leg)
+	return l
+}
+
+// InPlace tells a Request that Rerequest has sent from one that came from
+// downstream.
+func InPlace(ctx context.Context) bool { return ctx.Value(reasonKey{}) == inPlace }
+
+// Reselecting tells the Close of the old leg before a new selection from the
+// client's own: a new Request for the same connection follows it.
+func Reselecting(ctx context.Context) bool { return ctx.Value(reasonKey{}) == reselecting }
+
+// Expired tells a Close because the tokens ran out from the client's own.
+func Expired(ctx context.Context) bool { return ctx.Value(reasonKey{}) == expired }
+
+// State returns what the leg remembers of type T, made at the first use. It
+// belongs to whoever handles the current Request or Close: the turn of the leg
+// is its lock. It is gone when the leg is, and after a Close for reselection.
+// Outside of a chain with legs every call makes a new one.
+func State[T any](ctx context.Context) *T {
+	l := FromContext(ctx)
+	if l == nil {
+		return new(T)
+	}
+	type key struct{ t *T }
+	if v, ok := l.memory[key{}].(*T); ok {
+		return v
+	}
+	v := new(T)
+	if l.memory == nil {
+		l.memory = make(map[any]any)
+	}
+	l.memory[key{}] = v
+	return v
+}

@@ -1,0 +1,82 @@
+package leg
+
+import (
+	"context"
+	"time"
+
+	"github.com/networkservicemesh/api/pkg/api/networkservice"
+	"github.com/networkservicemesh/sdk/pkg/tools/log"
+)
+
+// requestTime is how long the caller gives a Request. The expiry comes that
+// much early, as in the SDK: a refresh that is just under way still counts.
+func requestTime(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return 0
+	}
+	return max(0, time.Until(deadline))
+}
+
+// startExpiry arms the timer for the previous hop's token, in the place of the
+// earlier one. The caller has the turn.
+func (l *Leg) startExpiry(conn *networkservice.Connection, early time.Duration) {
+	l.stopExpiry()
+	prev := conn.GetPrevPathSegment()
+	if prev == nil {
+		// A client that calls the proxy itself has no hop before us; its
+		// leg lives as long as our own token.
+		prev = conn.GetCurrentPathSegment()
+	}
+	if prev.GetExpires() == nil {
+		return
+	}
+	armed := l.armed
+	l.expiry = time.AfterFunc(time.Until(prev.GetExpires().AsTime())-early, func() {
+		l.table.background(func(ctx context.Context) { l.expire(ctx, armed) })
+	})
+}
+
+// stopExpiry disarms the timer. One that has fired already and waits for its
+// turn finds another count and does nothing.
+func (l *Leg) stopExpiry() {
+	l.armed++
+	if l.expiry != nil {
+		l.expiry.Stop()
+		l.expiry = nil
+	}
+}
+
+// background runs f unless the table has ended, and counts it. Timers fire on
+// goroutines of the runtime; this is what gives them an owner.
+func (t *Table) background(f func(ctx context.Context)) {
+	t.mu.Lock()
+	if t.done {
+		t.mu.Unlock()
+		return
+	}
+	t.wg.Add(1)
+	t.mu.Unlock()
+	defer t.wg.Done()
+	f(t.ctx)
+}
+
+// expire closes the leg if the timer that fired is still the leg's own.
+func (l *Leg) expire(ctx context.Context, armed int) {
+	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
+	defer cancel()
+	ok, err := l.take(ctx)
+	if err != nil || !ok {
+		return
+	}
+	defer l.leave()
+	if l.armed != armed || !l.established {
+		return
+	}
+	defer l.drop()
+	log.FromContext(ctx).WithField("connection", l.id).Info("leg: tokens ran out, closing")
+	ctx = withReason(withLeg(l.caller.context(ctx), l), expired)
+	if _, err := l.server.Close(ctx, l.request.GetConnection().Clone()); err != nil {
+		log.FromContext(ctx).Warnf("leg: close at expiry: %v", err)
+	}
+}

@@ -1,0 +1,191 @@
+// Package leg keeps the life of each connection on this proxy: its Requests one
+// after the other, its refresh in place, its expiry, its end.
+//
+// It stands where the SDK's chains have begin, metadata and timeout. Those three
+// cannot keep what this proxy promises: begin swallows the Close of a connection
+// that it does not know, which after a restart leaks the far leg until its token
+// expires; its event factory sends an uncloned request again, which after one
+// failure holds swapped addresses and stripped names; and its Close on reselect
+// cannot be told from the client's own. Here all of it is one small state.
+//
+// What is promised, per connection id:
+//
+//   - One Request or Close at a time, in the order of arrival. Waiting for one's
+//     turn ends with the caller's context.
+//   - A failed first Request leaves nothing behind; a failed refresh leaves the
+//     leg exactly as it was.
+//   - Close always frees what is kept here, whatever the far side says. A Close
+//     for an unknown connection is passed on if its path leads on.
+//   - RESELECT_REQUESTED closes the old leg first; the elements below can tell
+//     that Close by Reselecting.
+//   - A leg whose previous hop's token runs out is closed, one request's time
+//     before the end.
+//   - Rerequest sends the leg's own copy of the last good request again, with the
+//     same ids; the elements below can tell it by InPlace.
+//
+// The goroutines behind it end with the context of New, and are counted in the
+// wait group that it was given.
+package leg
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/networkservicemesh/api/pkg/api/networkservice"
+	"github.com/networkservicemesh/sdk/pkg/networkservice/core/next"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+)
+
+// Leg is one connection's life. Its fields are guarded by its turn.
+type Leg struct {
+	table *Table
+	id    string
+	// turn holds one token. Whoever took it may touch the leg; those who wait
+	// are served in order.
+	turn chan struct{}
+
+	established bool
+	// gone is set when the leg has left the table: whoever waited for its turn
+	// starts over with the leg that came after it.
+	gone bool
+	// request is the last good request as it arrived, with the connection that
+	// was answered in it. Never handed out, only clones of it.
+	request *networkservice.NetworkServiceRequest
+	// caller is who sent it: the peer and the call's metadata, which carry the
+	// certificate and the token that the elements below look at.
+	caller caller
+	// server is the rest of the chain.
+	server networkservice.NetworkServiceServer
+	// memory is what the elements below remember of the leg, by type.
+	memory map[any]any
+	// expiry is the timer of the previous hop's token, armed counts how often it
+	// was set or stopped.
+	expiry *time.Timer
+	armed  int
+
+	// interrupt ends a re-request in place: whoever comes from downstream does
+	// not wait for one. Guarded by the table's lock.
+	interrupt context.CancelFunc
+}
+
+// Table holds the legs of one chain.
+type Table struct {
+	ctx context.Context
+	wg  *sync.WaitGroup
+
+	// mu guards all following fields.
+	mu   sync.Mutex
+	legs map[string]*Leg
+	done bool
+}
+
+// New makes a table that lives as long as ctx.
+func New(ctx context.Context, wg *sync.WaitGroup) *Table {
+	t := &Table{ctx: ctx, wg: wg, legs: make(map[string]*Leg)}
+	wg.Go(func() {
+		<-ctx.Done()
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.done = true
+	})
+	return t
+}
+
+// Len returns the number of connections known.
+func (t *Table) Len() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.legs)
+}
+
+// enter takes the turn of the leg with that id, which is made if create says
+// so. Without a leg it returns nil and no error.
+func (t *Table) enter(ctx context.Context, id string, create bool) (*Leg, error) {
+	for {
+		t.mu.Lock()
+		l, ok := t.legs[id]
+		if !ok {
+			if !create {
+				t.mu.Unlock()
+				return nil, nil
+			}
+			l = &Leg{table: t, id: id, turn: make(chan struct{}, 1)}
+			l.turn <- struct{}{}
+			t.legs[id] = l
+		}
+		if l.interrupt != nil {
+			l.interrupt()
+		}
+		t.mu.Unlock()
+		ok, err := l.take(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			return l, nil
+		}
+	}
+}
+
+// take waits for the turn. It returns false if the leg left the table while we
+// waited.
+func (l *Leg) take(ctx context.Context) (bool, error) {
+	select {
+	case <-l.turn:
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
+	}
+	if l.gone {
+		l.leave()
+		return false, nil
+	}
+	return true, nil
+}
+
+func (l *Leg) leave() { l.turn <- struct{}{} }
+
+// drop takes the leg out of the table. The caller has the turn.
+func (l *Leg) drop() {
+	l.gone = true
+	l.established = false
+	l.stopExpiry()
+	l.table.mu.Lock()
+	defer l.table.mu.Unlock()
+	if l.table.legs[l.id] == l {
+		delete(l.table.legs, l.id)
+	}
+}
+
+// caller is the part of an incoming call's context that outlives the call.
+type caller struct {
+	peer *peer.Peer
+	md   metadata.MD
+}
+
+func callerOf(ctx context.Context) caller {
+	var c caller
+	c.peer, _ = peer.FromContext(ctx)
+	c.md, _ = metadata.FromIncomingContext(ctx)
+	return c
+}
+
+func (c caller) context(ctx context.Context) context.Context {
+	if c.peer != nil {
+		ctx = peer.NewContext(ctx, c.peer)
+	}
+	if c.md != nil {
+		ctx = metadata.NewIncomingContext(ctx, c.md)
+	}
+	return ctx
+}
+
+// keep remembers a good request and its answer. The caller has the turn.
+func (l *Leg) keep(ctx context.Context, own *networkservice.NetworkServiceRequest, answer *networkservice.Connection) {
+	own.Connection = answer.Clone()
+	l.request = own
+	l.caller = callerOf(ctx)
+	l.server = next.Server(ctx)
+	l.established = true
+}

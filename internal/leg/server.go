@@ -1,0 +1,117 @@
+package leg
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/networkservicemesh/api/pkg/api/networkservice"
+	"github.com/networkservicemesh/sdk/pkg/networkservice/core/next"
+	"github.com/networkservicemesh/sdk/pkg/tools/log"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+// closeTimeout bounds a Close that nobody waits for: as long as the SDK gives a
+// caller's own try.
+const closeTimeout = 15 * time.Second
+
+type server struct{ table *Table }
+
+// NewServer is the element that gives each connection its leg. It comes right
+// behind updatepath, which gives the connection its id.
+func NewServer(t *Table) networkservice.NetworkServiceServer { return &server{table: t} }
+
+func (s *server) Request(ctx context.Context, request *networkservice.NetworkServiceRequest) (*networkservice.Connection, error) {
+	l, err := s.table.enter(ctx, request.GetConnection().GetId(), true)
+	if err != nil {
+		return nil, fmt.Errorf("leg: waiting for an earlier request: %w", err)
+	}
+	defer l.leave()
+	ctx = withLeg(ctx, l)
+
+	reselected := l.established && request.GetConnection().GetState() == networkservice.State_RESELECT_REQUESTED
+	if reselected {
+		l.closeOld(ctx)
+	}
+	// The elements below change what they pass on; the copy is for Rerequest.
+	own := request.Clone()
+	early := requestTime(ctx)
+	conn, err := next.Server(ctx).Request(ctx, request)
+	if err != nil {
+		if !l.established {
+			l.drop()
+		}
+		return nil, err
+	}
+	conn.State = networkservice.State_UP
+	l.keep(ctx, own, conn)
+	l.startExpiry(conn, early)
+	return conn, nil
+}
+
+// closeOld ends the leg before a new selection. Its failure is the old far
+// side's affair: it must not keep the client from the new one.
+func (l *Leg) closeOld(ctx context.Context) {
+	log.FromContext(ctx).Info("leg: reselect requested, closing the old leg")
+	closeCtx, cancel := context.WithTimeout(l.caller.context(context.WithoutCancel(ctx)), closeTimeout)
+	defer cancel()
+	if _, err := l.server.Close(withReason(closeCtx, reselecting), l.request.GetConnection().Clone()); err != nil {
+		log.FromContext(ctx).Warnf("leg: close before reselect: %v", err)
+	}
+	l.established = false
+	l.memory = nil
+	l.stopExpiry()
+}
+
+func (s *server) Close(ctx context.Context, conn *networkservice.Connection) (*emptypb.Empty, error) {
+	l, err := s.table.enter(ctx, conn.GetId(), conn.GetNextPathSegment() != nil)
+	if err != nil {
+		return nil, fmt.Errorf("leg: waiting for an earlier request: %w", err)
+	}
+	if l == nil {
+		return new(emptypb.Empty), nil
+	}
+	defer l.leave()
+	defer l.drop()
+	if l.established {
+		// What the caller knows of the connection may be older than what we do.
+		conn = l.request.GetConnection().Clone()
+	}
+	ctx = withLeg(ctx, l)
+	return next.Server(ctx).Close(ctx, conn)
+}
+
+// Rerequest sends the leg's own copy of the last good request again. The error
+// is the far side's, or the context's; the leg stays as it was then. A leg that
+// is gone needs none: that is no error.
+func (l *Leg) Rerequest(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	l.interruptible(cancel)
+	defer l.interruptible(nil)
+	ok, err := l.take(ctx)
+	if err != nil {
+		return fmt.Errorf("leg: waiting for an earlier request: %w", err)
+	}
+	if !ok {
+		return nil
+	}
+	defer l.leave()
+	if !l.established {
+		return nil
+	}
+	ctx = withReason(withLeg(l.caller.context(ctx), l), inPlace)
+	conn, err := l.server.Request(ctx, l.request.Clone())
+	if err != nil {
+		return fmt.Errorf("leg: re-request: %w", err)
+	}
+	conn.State = networkservice.State_UP
+	l.request.Connection = conn.Clone()
+	return nil
+}
+
+func (l *Leg) interruptible(cancel context.CancelFunc) {
+	l.table.mu.Lock()
+	defer l.table.mu.Unlock()
+	l.interrupt = cancel
+}
