@@ -1,0 +1,89 @@
+package mapip
+
+import (
+	"context"
+
+	"github.com/networkservicemesh/api/pkg/api/networkservice"
+	"github.com/networkservicemesh/api/pkg/api/networkservice/mechanisms/common"
+	"github.com/networkservicemesh/sdk/pkg/networkservice/core/next"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/leg"
+)
+
+// tunnel is what a leg remembers of its addresses, so that a refresh is
+// translated like the first Request, whatever the map says by then.
+type tunnel struct {
+	external map[string]string
+}
+
+func (t *tunnel) translate(m *Map, addr string) string {
+	if external, ok := t.external[addr]; ok {
+		return external
+	}
+	if t.external == nil {
+		t.external = make(map[string]string, 1)
+	}
+	external := m.External(addr)
+	t.external[addr] = external
+	return external
+}
+
+type server struct{ addresses *Map }
+
+// NewServer is the element that exchanges tunnel addresses, in both roles.
+//
+// On the client's side the source address goes out as the external one, with
+// the internal one beside it as src_original_ip; the answer gets it back. The
+// presence of src_original_ip is how the proxy of the other domain, stock ones
+// included, tells that it stands on the endpoint's side: so it is set even
+// where nothing is mapped. On the endpoint's side the destination of a request
+// is cleared, since it is this domain's to choose, and the answer's goes out as
+// the external one with the internal one beside it.
+func NewServer(addresses *Map) networkservice.NetworkServiceServer {
+	return &server{addresses: addresses}
+}
+
+func (s *server) Request(ctx context.Context, request *networkservice.NetworkServiceRequest) (*networkservice.Connection, error) {
+	mechanisms := request.GetMechanismPreferences()
+	if m := request.GetConnection().GetMechanism(); m != nil {
+		mechanisms = append(mechanisms[:len(mechanisms):len(mechanisms)], m)
+	}
+	memory := leg.State[tunnel](ctx)
+	clientSide := false
+	for _, m := range mechanisms {
+		params := m.GetParameters()
+		src := params[common.SrcIP]
+		if src == "" {
+			continue
+		}
+		if clientSide = params[common.SrcOriginalIP] == ""; clientSide {
+			params[common.SrcIP] = memory.translate(s.addresses, src)
+			params[common.SrcOriginalIP] = src
+		} else {
+			params[common.DstIP] = ""
+			params[common.DstOriginalIP] = ""
+		}
+	}
+
+	conn, err := next.Server(ctx).Request(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+
+	params := conn.GetMechanism().GetParameters()
+	if clientSide {
+		if original := params[common.SrcOriginalIP]; original != "" {
+			params[common.SrcIP] = original
+			params[common.SrcOriginalIP] = ""
+		}
+	} else if dst := params[common.DstIP]; dst != "" {
+		params[common.DstIP] = memory.translate(s.addresses, dst)
+		params[common.DstOriginalIP] = dst
+	}
+	return conn, nil
+}
+
+func (s *server) Close(ctx context.Context, conn *networkservice.Connection) (*emptypb.Empty, error) {
+	return next.Server(ctx).Close(ctx, conn)
+}
