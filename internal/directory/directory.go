@@ -1,0 +1,214 @@
+// Package directory knows where endpoints live and which way a request goes.
+//
+// Three ways are told apart: outbound to another domain, inbound to an endpoint
+// of this one, and floating to an endpoint of this one that is registered under
+// a name of a third. What passes through the registry side of the proxy is
+// learned; what has not passed (after a restart, nothing has) is looked up: the
+// bare name in the local registry, then the full name through the registry
+// proxy.
+//
+// What is promised:
+//
+//   - A route that works is kept by its leg: a refresh looks nothing up.
+//   - When a Request fails, the endpoint is looked up again, and the newest
+//     answer wins: an address that moved is followed without a restart.
+//   - A transport that fails is tried again until a second before the caller's
+//     deadline; an error that the far side answered is tried again only if the
+//     look-up says that the endpoint is elsewhere by now.
+//   - What is learned is forgotten an hour after its last use. That costs one
+//     look-up, so nothing has to be kept for ever.
+package directory
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/networkservicemesh/api/pkg/api/registry"
+	"github.com/networkservicemesh/sdk/pkg/tools/interdomain"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Way is the direction of a request as seen from this proxy.
+type Way int
+
+// The ways. The zero value is no way at all.
+const (
+	// Outbound leads to the proxy of another domain; names stay as they are.
+	Outbound Way = iota + 1
+	// Inbound leads to a nsmgr of this domain, which knows bare names only.
+	Inbound
+	// Floating leads to a nsmgr of this domain, which knows the full name.
+	Floating
+)
+
+func (w Way) String() string {
+	switch w {
+	case Outbound:
+		return "outbound"
+	case Inbound:
+		return "inbound"
+	case Floating:
+		return "floating"
+	}
+	return "unknown"
+}
+
+// Route is where a request goes. Legs keep theirs.
+type Route struct {
+	Way Way
+	URL *url.URL
+	// Endpoint is the name the route was made for.
+	Endpoint string
+}
+
+const (
+	// keepFor is how long something learned outlives its last use. The SDK's
+	// registrations expire within minutes; an hour is safely more.
+	keepFor = time.Hour
+	// lookupTimeout bounds one look-up, of two at most: both fit into the 15 s
+	// that the SDK gives a caller's try, with time left for the Request.
+	lookupTimeout = 4 * time.Second
+)
+
+// Directory is shared by the request side and the registry side of the proxy.
+type Directory struct {
+	// Set once at construction.
+	self  string
+	local registry.NetworkServiceEndpointRegistryClient
+	proxy registry.NetworkServiceEndpointRegistryClient
+
+	// mu guards all following fields.
+	mu sync.Mutex
+	// found holds what the registries of other domains answered, registered
+	// what endpoints of this domain registered in another.
+	found, registered map[string]*entry
+	swept             time.Time
+}
+
+type entry struct {
+	url  *url.URL
+	used time.Time
+}
+
+// New makes a directory for the proxy that is reached under self. The clients
+// lead to the registry of this domain and to the proxy of the others.
+func New(self *url.URL, local, proxy registry.NetworkServiceEndpointRegistryClient) *Directory {
+	return &Directory{
+		self:       self.String(),
+		local:      local,
+		proxy:      proxy,
+		found:      make(map[string]*entry),
+		registered: make(map[string]*entry),
+		swept:      time.Now(),
+	}
+}
+
+// Resolve returns the way to an endpoint from what is known, or looks it up.
+// An endpoint that nobody knows is FailedPrecondition.
+func (d *Directory) Resolve(ctx context.Context, endpoint string) (Route, error) {
+	if u := d.recall(d.registered, endpoint); u != nil {
+		return Route{Way: Floating, URL: u, Endpoint: endpoint}, nil
+	}
+	if u := d.recall(d.found, endpoint); u != nil && u.String() != d.self {
+		return Route{Way: Outbound, URL: u, Endpoint: endpoint}, nil
+	}
+	return d.Lookup(ctx, endpoint)
+}
+
+// Lookup asks the registries, whatever is known already.
+func (d *Directory) Lookup(ctx context.Context, endpoint string) (Route, error) {
+	if u := d.recall(d.registered, endpoint); u != nil {
+		return Route{Way: Floating, URL: u, Endpoint: endpoint}, nil
+	}
+	// What went through to another domain once is not of this one, even if this
+	// one has an endpoint of the same bare name.
+	known := d.recall(d.found, endpoint)
+	var localErr error
+	if known == nil || known.String() == d.self {
+		var u *url.URL
+		if u, localErr = find(ctx, d.local, interdomain.Target(endpoint)); u != nil {
+			return Route{Way: Inbound, URL: u, Endpoint: endpoint}, nil
+		}
+	}
+	if interdomain.Is(endpoint) {
+		u, err := find(ctx, d.proxy, endpoint)
+		if err != nil {
+			return Route{}, status.Errorf(codes.Unavailable, "directory: %s: %v", endpoint, err)
+		}
+		if u != nil && u.String() != d.self {
+			d.learn(d.found, endpoint, u)
+			return Route{Way: Outbound, URL: u, Endpoint: endpoint}, nil
+		}
+	}
+	if localErr != nil {
+		return Route{}, status.Errorf(codes.Unavailable, "directory: %s: %v", endpoint, localErr)
+	}
+	return Route{}, status.Errorf(codes.FailedPrecondition, "directory: no endpoint %s", endpoint)
+}
+
+// find asks one registry for one name. It returns nil where there is no such
+// endpoint, and an error where that could not be established.
+func find(ctx context.Context, client registry.NetworkServiceEndpointRegistryClient, name string) (*url.URL, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	stream, err := client.Find(ctx, &registry.NetworkServiceEndpointQuery{
+		NetworkServiceEndpoint: &registry.NetworkServiceEndpoint{Name: name},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("find: %w", err)
+	}
+	for {
+		response, err := stream.Recv()
+		if err != nil {
+			return nil, ended(err)
+		}
+		// A registry matches parts of names, too.
+		if nse := response.GetNetworkServiceEndpoint(); nse.GetName() == name && !response.GetDeleted() {
+			u, err := url.Parse(nse.GetUrl())
+			if err != nil {
+				return nil, fmt.Errorf("find: %w", err)
+			}
+			return u, nil
+		}
+	}
+}
+
+func (d *Directory) recall(m map[string]*entry, endpoint string) *url.URL {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e, ok := m[endpoint]
+	if !ok {
+		return nil
+	}
+	e.used = time.Now()
+	return e.url
+}
+
+// learn takes the newest answer over the one before.
+func (d *Directory) learn(m map[string]*entry, endpoint string, u *url.URL) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := time.Now()
+	m[endpoint] = &entry{url: u, used: now}
+	if now.Sub(d.swept) < keepFor {
+		return
+	}
+	d.swept = now
+	for _, m := range []map[string]*entry{d.found, d.registered} {
+		for name, e := range m {
+			if now.Sub(e.used) > keepFor {
+				delete(m, name)
+			}
+		}
+	}
+}
+
+func (d *Directory) forget(m map[string]*entry, endpoint string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(m, endpoint)
+}

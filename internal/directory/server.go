@@ -1,0 +1,145 @@
+package directory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/networkservicemesh/api/pkg/api/networkservice"
+	"github.com/networkservicemesh/sdk/pkg/networkservice/core/next"
+	"github.com/networkservicemesh/sdk/pkg/tools/clienturlctx"
+	"github.com/networkservicemesh/sdk/pkg/tools/interdomain"
+	"github.com/networkservicemesh/sdk/pkg/tools/log"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/hop"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/leg"
+)
+
+const (
+	// patience is how long a Request without a deadline is tried again: what
+	// the SDK gives a caller's try.
+	patience = 15 * time.Second
+	// margin is left of the caller's deadline, so that it gets the error and not
+	// its own timeout.
+	margin = time.Second
+	// firstPause and maxPause bound the pauses between tries.
+	firstPause = 100 * time.Millisecond
+	maxPause   = time.Second
+)
+
+type server struct{ directory *Directory }
+
+// NewServer is the element that finds out where a Request goes: it puts the URL
+// into the context, strips the domain from the names for an endpoint of this
+// domain, and gives the answer the caller's names back.
+func NewServer(d *Directory) networkservice.NetworkServiceServer { return &server{directory: d} }
+
+// FromLeg returns the route of the current leg. Its way is zero before the
+// first Request has succeeded.
+func FromLeg(ctx context.Context) Route { return *leg.State[Route](ctx) }
+
+func (s *server) Request(ctx context.Context, request *networkservice.NetworkServiceRequest) (*networkservice.Connection, error) {
+	endpoint := request.GetConnection().GetNetworkServiceEndpointName()
+	kept := leg.State[Route](ctx)
+	route := *kept
+	if route.Way == 0 || route.Endpoint != endpoint {
+		var err error
+		if route, err = s.directory.Resolve(ctx, endpoint); err != nil {
+			return nil, err
+		}
+	}
+	end := deadline(ctx)
+	for try := 0; ; try++ {
+		// The elements behind change what they are given.
+		conn, err := route.request(ctx, request.Clone())
+		if err == nil {
+			*kept = route
+			return conn, nil
+		}
+		again, ok := s.another(ctx, route, err, try, end)
+		if !ok {
+			return nil, err
+		}
+		log.FromContext(ctx).Debugf("directory: trying %s again at %s: %v", endpoint, again.URL, err)
+		route = again
+	}
+}
+
+// request sends one try along the route.
+func (r Route) request(ctx context.Context, request *networkservice.NetworkServiceRequest) (*networkservice.Connection, error) {
+	ctx = clienturlctx.WithClientURL(ctx, r.URL)
+	endpoint, service := request.GetConnection().GetNetworkServiceEndpointName(), request.GetConnection().GetNetworkService()
+	r.strip(request.GetConnection())
+	conn, err := next.Server(ctx).Request(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	conn.NetworkServiceEndpointName, conn.NetworkService = endpoint, service
+	return conn, nil
+}
+
+func (r Route) strip(conn *networkservice.Connection) {
+	if r.Way == Inbound {
+		conn.NetworkServiceEndpointName = interdomain.Target(conn.GetNetworkServiceEndpointName())
+		conn.NetworkService = interdomain.Target(conn.GetNetworkService())
+	}
+}
+
+// another decides whether a failed Request is tried again, and where.
+func (s *server) another(ctx context.Context, route Route, err error, try int, end time.Time) (Route, bool) {
+	_, lost := errors.AsType[*hop.TransportError](err)
+	if !lost && try > 0 {
+		return Route{}, false
+	}
+	ctx, cancel := context.WithDeadline(ctx, end)
+	defer cancel()
+	if ctx.Err() != nil {
+		return Route{}, false
+	}
+	fresh, lookupErr := s.directory.Lookup(ctx, route.Endpoint)
+	moved := lookupErr == nil && fresh.URL.String() != route.URL.String()
+	if moved {
+		return fresh, true
+	}
+	if !lost {
+		return Route{}, false
+	}
+	select {
+	case <-ctx.Done():
+		return Route{}, false
+	case <-time.After(min(firstPause<<min(try, 10), maxPause)):
+		return route, true
+	}
+}
+
+func deadline(ctx context.Context) time.Time {
+	if end, ok := ctx.Deadline(); ok {
+		return end.Add(-margin)
+	}
+	return time.Now().Add(patience)
+}
+
+func (s *server) Close(ctx context.Context, conn *networkservice.Connection) (*emptypb.Empty, error) {
+	route := *leg.State[Route](ctx)
+	if route.Way == 0 {
+		// Opened by an earlier process: the way has to be found first.
+		var err error
+		if route, err = s.directory.Resolve(ctx, conn.GetNetworkServiceEndpointName()); err != nil {
+			return nil, fmt.Errorf("close: %w", err)
+		}
+	}
+	ctx = clienturlctx.WithClientURL(ctx, route.URL)
+	route.strip(conn)
+	return next.Server(ctx).Close(ctx, conn)
+}
+
+// ended tells the regular end of a stream from its failure.
+func ended(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return fmt.Errorf("find: %w", err)
+}
