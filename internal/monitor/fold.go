@@ -1,0 +1,131 @@
+package monitor
+
+import (
+	"github.com/networkservicemesh/api/pkg/api/networkservice"
+	"google.golang.org/protobuf/proto"
+)
+
+// word is what the far side says of one connection: in an event, in an initial
+// state, or by leaving it out of one.
+type word struct {
+	conn    *networkservice.Connection
+	deleted bool
+}
+
+// verdict is what a word means to the subscribers.
+type verdict int
+
+const (
+	// silent: nothing that they would want to know. Tokens and expiries may be
+	// newer all the same.
+	silent verdict = iota
+	// update: one UPDATE with the connection as folded.
+	update
+)
+
+// about tells whether the far side's connection is ours: the same id at our
+// place in the path, seen from the next place (or from ours, where the peer has
+// an equal name and the two segments are one).
+func about(ours, far *networkservice.Connection) bool {
+	index := ours.GetPath().GetIndex()
+	segments := far.GetPath().GetPathSegments()
+	if int(index) >= len(segments) || segments[index].GetId() != ours.GetId() {
+		return false
+	}
+	return far.GetPath().GetIndex() == index || far.GetPath().GetIndex() == index+1
+}
+
+// fold puts the far side's word into what the subscribers have been told. It
+// takes from it what the far side is authoritative for: state, context, and the
+// path from the next segment on. Neither argument is changed.
+func fold(told *networkservice.Connection, w word) (*networkservice.Connection, verdict) {
+	state := stateOf(w)
+	if state == networkservice.State_DOWN {
+		if told.GetState() == networkservice.State_DOWN {
+			return told, silent
+		}
+		// What the far side says of a dead connection's context and path is of
+		// no use to anyone: its neighbours may have emptied them already.
+		next := told.Clone()
+		next.State = networkservice.State_DOWN
+		return next, update
+	}
+	next := told.Clone()
+	next.State = state
+	next.Context = proto.CloneOf(w.conn.GetContext())
+	next.Path = joinPaths(told.GetPath(), w.conn.GetPath())
+	if next.GetState() == told.GetState() && proto.Equal(next.GetContext(), told.GetContext()) && samePath(next.GetPath(), told.GetPath()) {
+		return next, silent
+	}
+	return next, update
+}
+
+// stateOf reads the state out of a word. RESELECT_REQUESTED is what the SDK
+// leaves in its initial states after a reselect: the connection is up.
+func stateOf(w word) networkservice.State {
+	switch state := w.conn.GetState(); {
+	case w.deleted, state == networkservice.State_DOWN:
+		return networkservice.State_DOWN
+	case state == networkservice.State_REFRESH_REQUESTED:
+		return networkservice.State_REFRESH_REQUESTED
+	default:
+		return networkservice.State_UP
+	}
+}
+
+// joinPaths returns our own part of the path with the far side's behind it.
+func joinPaths(ours, far *networkservice.Path) *networkservice.Path {
+	own := int(ours.GetIndex()) + 1
+	joined := &networkservice.Path{Index: ours.GetIndex()}
+	for i, segment := range ours.GetPathSegments() {
+		if i < own {
+			joined.PathSegments = append(joined.PathSegments, proto.CloneOf(segment))
+		}
+	}
+	for i, segment := range far.GetPathSegments() {
+		if i >= own {
+			joined.PathSegments = append(joined.PathSegments, proto.CloneOf(segment))
+		}
+	}
+	return joined
+}
+
+// samePath compares who is on the path. Tokens, expiries and metrics change with
+// every refresh and are not worth an event.
+func samePath(a, b *networkservice.Path) bool {
+	if len(a.GetPathSegments()) != len(b.GetPathSegments()) {
+		return false
+	}
+	for i, segment := range a.GetPathSegments() {
+		if other := b.GetPathSegments()[i]; segment.GetId() != other.GetId() || segment.GetName() != other.GetName() {
+			return false
+		}
+	}
+	return true
+}
+
+// sameWord tells whether an event is the far side's own report of an answer: it
+// put the token into both.
+func sameWord(answer, far *networkservice.Connection) bool {
+	next := answer.GetNextPathSegment()
+	i := int(answer.GetPath().GetIndex()) + 1
+	if next == nil || i >= len(far.GetPath().GetPathSegments()) {
+		return false
+	}
+	segment := far.GetPath().GetPathSegments()[i]
+	return segment.GetId() == next.GetId() && segment.GetToken() == next.GetToken() &&
+		segment.GetExpires().AsTime().Equal(next.GetExpires().AsTime())
+}
+
+// older tells whether an initial state was taken before the last answer: the
+// next segment's token runs out earlier. An expiry can stand still or go back
+// when a certificate caps it, so this recognises a stale state and no more.
+func older(told, far *networkservice.Connection) bool {
+	next := told.GetNextPathSegment()
+	i := int(told.GetPath().GetIndex()) + 1
+	if next.GetExpires() == nil || i >= len(far.GetPath().GetPathSegments()) {
+		return false
+	}
+	expires := far.GetPath().GetPathSegments()[i].GetExpires()
+	return expires != nil && expires.AsTime().Before(next.GetExpires().AsTime())
+}

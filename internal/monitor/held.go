@@ -1,0 +1,162 @@
+package monitor
+
+import (
+	"time"
+
+	"github.com/networkservicemesh/api/pkg/api/networkservice"
+)
+
+const (
+	// maxHeld bounds what waits while a Request is in flight. A stock peer says
+	// one word or two in that time; from one that says more the oldest go.
+	maxHeld = 16
+	// doubtFor is how long a DOWN that came in the time of a Request waits for
+	// the word that explains it: a second is the longest that a true DOWN is
+	// kept back.
+	doubtFor = time.Second
+)
+
+// hear takes a word that the relay brings. It returns without having told
+// anybody if the relay has been replaced.
+func (t *Table) hear(r *relay, w word) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := r.entry
+	if e.relay != r || e.told == nil {
+		return
+	}
+	switch {
+	case e.inFlight:
+		t.hold(e, w)
+	case e.doubt != nil && stateOf(w) == networkservice.State_DOWN:
+		// One is waiting already.
+	default:
+		e.stopDoubt()
+		e.held = nil
+		t.judge(e, w)
+	}
+}
+
+// resume takes the leg's part of an initial state. One that was taken before the
+// last answer changes nothing.
+func (t *Table) resume(r *relay, w word) {
+	t.mu.Lock()
+	stale := r.entry.told != nil && older(r.entry.told, w.conn)
+	t.mu.Unlock()
+	if !stale {
+		t.hear(r, w)
+	}
+}
+
+// busy tells whether a Request of the leg is in flight.
+func (t *Table) busy(r *relay) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return r.entry.relay == r && r.entry.inFlight
+}
+
+// lose tells that the leg has not been heard of for longer than its grace.
+// It returns false if that is no news.
+func (t *Table) lose(r *relay) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := r.entry
+	if e.relay != r || e.told == nil || e.told.GetState() == networkservice.State_DOWN {
+		return false
+	}
+	next := e.told.Clone()
+	next.State = networkservice.State_DOWN
+	t.tell(e, next)
+	return true
+}
+
+// judge tells the subscribers what the word means. The caller holds mu.
+func (t *Table) judge(e *entry, w word) {
+	next, verdict := fold(e.told, w)
+	if verdict == silent {
+		t.know(e, next)
+		return
+	}
+	if next.GetState() == networkservice.State_DOWN {
+		t.logger(next.GetId()).Info("down: said by the far side")
+	}
+	t.tell(e, next)
+}
+
+// hold keeps a word for when the Request that is in flight has its answer. A
+// DOWN does not wait longer than a moment: a Request may take as long as its
+// caller likes. The caller holds mu.
+func (t *Table) hold(e *entry, w word) {
+	if len(e.held) == maxHeld {
+		e.held = append(e.held[:0], e.held[1:]...)
+	}
+	e.held = append(e.held, w)
+	if stateOf(w) == networkservice.State_DOWN {
+		t.startDoubt(e)
+	} else {
+		e.stopDoubt()
+	}
+}
+
+// release judges what was held, in order, as if it came now. The caller holds mu.
+func (t *Table) release(e *entry) {
+	held := e.held
+	e.held = nil
+	for _, w := range held {
+		t.judge(e, w)
+	}
+}
+
+// settle judges what was held against the answer of the Request: what came
+// before the far side's own report of that answer is older than it. The caller
+// holds mu, and told is the answer by now.
+func (t *Table) settle(e *entry) {
+	held := e.held
+	e.held = nil
+	e.stopDoubt()
+	newer := -1
+	for i, w := range held {
+		if !w.deleted && sameWord(e.told, w.conn) {
+			newer = i
+		}
+	}
+	if newer >= 0 {
+		for _, w := range held[newer:] {
+			t.judge(e, w)
+		}
+		return
+	}
+	// The report is still to come, if the peer makes one. A DOWN as the last
+	// word is then older than the answer; but a peer that makes none has just
+	// told us that the connection is gone.
+	if n := len(held); n > 0 && stateOf(held[n-1]) == networkservice.State_DOWN {
+		e.held = held[n-1:]
+		t.startDoubt(e)
+	}
+}
+
+// startDoubt lets what is held go after a moment. The caller holds mu.
+func (t *Table) startDoubt(e *entry) {
+	if t.done || e.doubt != nil {
+		return
+	}
+	var timer *time.Timer
+	timer = time.AfterFunc(doubtFor, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if e.doubt != timer || t.done {
+			return
+		}
+		e.doubt = nil
+		t.release(e)
+	})
+	e.doubt = timer
+}
+
+// stopDoubt is called with mu of the table held.
+func (e *entry) stopDoubt() {
+	if e.doubt != nil {
+		e.doubt.Stop()
+		e.doubt = nil
+	}
+}

@@ -1,0 +1,111 @@
+package monitor
+
+import (
+	"context"
+	"sync"
+
+	"github.com/networkservicemesh/api/pkg/api/networkservice"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// backlog is how many events a subscriber may lag behind, beyond one for each
+// connection that the table knows: a storm that touches every leg once is not
+// its fault, and a slow reader's queue stays small.
+const backlog = 128
+
+// subscriber is one MonitorConnections stream. Events are queued by the table
+// and sent by the stream's own goroutine, so one that does not read holds nobody
+// up: when its queue is full, its stream ends with ResourceExhausted, and it
+// learns the state anew when it comes back.
+type subscriber struct {
+	selector *networkservice.MonitorScopeSelector
+
+	// mu guards the two following fields.
+	mu       sync.Mutex
+	queue    []*networkservice.ConnectionEvent
+	overflow bool
+	// ready has a token while there is something to look at.
+	ready chan struct{}
+}
+
+func newSubscriber(selector *networkservice.MonitorScopeSelector) *subscriber {
+	return &subscriber{selector: selector, ready: make(chan struct{}, 1)}
+}
+
+// wants tells whether the subscriber has asked for the connection.
+func (s *subscriber) wants(conn *networkservice.Connection) bool {
+	return conn.MatchesMonitorScopeSelector(s.selector)
+}
+
+// put queues an event. It never waits.
+func (s *subscriber) put(event *networkservice.ConnectionEvent, limit int) {
+	s.mu.Lock()
+	if len(s.queue) >= limit {
+		s.overflow = true
+		s.queue = nil
+	}
+	if !s.overflow {
+		s.queue = append(s.queue, event)
+	}
+	s.mu.Unlock()
+	select {
+	case s.ready <- struct{}{}:
+	default:
+	}
+}
+
+// next takes the oldest event out of the queue, or nil.
+func (s *subscriber) next() *networkservice.ConnectionEvent {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.queue) == 0 {
+		return nil
+	}
+	event := s.queue[0]
+	s.queue[0] = nil
+	s.queue = s.queue[1:]
+	return event
+}
+
+// serve sends what is queued until the subscriber leaves, lags too far behind or
+// the proxy ends. The status says which.
+//
+// A Send to somebody who does not read cannot be interrupted, so it runs beside
+// the loop; it ends with the stream, at the latest when serve has returned.
+func (s *subscriber) serve(ctx, chainCtx context.Context, send func(*networkservice.ConnectionEvent) error) error {
+	sent := make(chan error, 1)
+	sending := false
+	for {
+		if !sending {
+			if event := s.next(); event != nil {
+				sending = true
+				go func() { sent <- send(event) }()
+			}
+		}
+		if s.overflowed() {
+			return status.Error(codes.ResourceExhausted, "nsmgr-proxy: subscriber reads too slowly")
+		}
+		select {
+		case <-chainCtx.Done():
+			// Said explicitly: a handler that returns nil ends the stream with
+			// EOF, its context's error with Canceled, and Canceled stops the
+			// SDK's heal for good.
+			return status.Error(codes.Unavailable, "nsmgr-proxy: shutting down")
+		case <-ctx.Done():
+			return status.FromContextError(ctx.Err()).Err()
+		case err := <-sent:
+			if err != nil {
+				return err
+			}
+			sending = false
+		case <-s.ready:
+		}
+	}
+}
+
+func (s *subscriber) overflowed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.overflow
+}

@@ -1,0 +1,206 @@
+// Package monitor keeps the event contract: what a subscriber downstream is told
+// of the connections that go through this proxy, and when.
+//
+// The table holds what the subscribers have been told of each leg. It changes by
+// three things only: the answer to a Request, a Close, and a word of the far
+// side, which a relay brings (relay.go). A transport that breaks is none of
+// them; what is made of its silence is the relay's affair.
+//
+// What is promised:
+//
+//   - Order: the events of one connection reach each subscriber in the order in
+//     which they came about. There is no order between connections.
+//   - Once: a state is told once. A refresh is one UPDATE, a loss one DOWN.
+//   - Never back in time: while a Request of a leg is in flight the far side's
+//     words of it wait (held.go), and are judged against the answer. A relay
+//     that has been replaced is not listened to.
+//   - Back-pressure: nobody waits for a subscriber. One that does not read loses
+//     its stream with ResourceExhausted and learns the state anew when it
+//     returns. A subscriber that leaves is forgotten at once.
+//   - A late subscriber gets an INITIAL_STATE_TRANSFER of what is known, never
+//     from upstream, even if it is empty.
+//   - At the end of the chain's context all streams end with Unavailable. Nothing
+//     is closed upstream.
+package monitor
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/networkservicemesh/api/pkg/api/networkservice"
+	"github.com/networkservicemesh/sdk/pkg/tools/log"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Table is the monitor server of the proxy.
+type Table struct {
+	ctx context.Context
+	wg  *sync.WaitGroup
+
+	// mu guards all following fields and what is in them. It is never held
+	// across a call to somebody else: subscribers have queues.
+	mu   sync.Mutex
+	legs map[string]*entry
+	// behind finds the legs whose path goes through a segment at or before ours.
+	behind      map[string][]*entry
+	subscribers subscribers
+	done        bool
+}
+
+// entry is what the table knows of one leg.
+type entry struct {
+	// told is what the subscribers have been told last. It is replaced, never
+	// changed: queued events point to it.
+	told *networkservice.Connection
+	// inFlight is set while a Request of the leg is on its way.
+	inFlight bool
+	held     []word
+	// doubt delivers a DOWN that neither the answer nor a later word explains.
+	doubt *time.Timer
+	relay *relay
+}
+
+var _ networkservice.MonitorConnectionServer = (*Table)(nil)
+
+// NewTable makes a table that lives as long as ctx and counts its goroutines in
+// wg.
+func NewTable(ctx context.Context, wg *sync.WaitGroup) *Table {
+	t := &Table{
+		ctx: ctx, wg: wg,
+		legs:        make(map[string]*entry),
+		behind:      make(map[string][]*entry),
+		subscribers: newSubscribers(),
+	}
+	wg.Go(func() {
+		<-ctx.Done()
+		t.end()
+	})
+	return t
+}
+
+func (t *Table) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.done = true
+	for _, e := range t.legs {
+		e.stopDoubt()
+	}
+}
+
+// MonitorConnections serves one subscriber until it leaves.
+func (t *Table) MonitorConnections(selector *networkservice.MonitorScopeSelector, stream networkservice.MonitorConnection_MonitorConnectionsServer) error {
+	sub := newSubscriber(selector)
+	if !t.join(sub) {
+		return status.Error(codes.Unavailable, "nsmgr-proxy: shutting down")
+	}
+	defer t.part(sub)
+	return sub.serve(stream.Context(), t.ctx, stream.Send)
+}
+
+// join registers the subscriber with what is known in one step, so that no event
+// falls between the two.
+func (t *Table) join(sub *subscriber) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.done {
+		return false
+	}
+	state := make(map[string]*networkservice.Connection)
+	for _, e := range t.candidates(sub) {
+		if sub.wants(e.told) {
+			state[e.told.GetId()] = e.told
+		}
+	}
+	sub.put(&networkservice.ConnectionEvent{
+		Type:        networkservice.ConnectionEventType_INITIAL_STATE_TRANSFER,
+		Connections: state,
+	}, t.limit())
+	t.subscribers.add(sub)
+	return true
+}
+
+// candidates returns the legs among which a subscriber's are.
+func (t *Table) candidates(sub *subscriber) []*entry {
+	if legs, ok := t.behind[keyOf(sub.selector)]; ok {
+		return legs
+	}
+	all := make([]*entry, 0, len(t.legs))
+	for _, e := range t.legs {
+		if e.told != nil {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+func (t *Table) part(sub *subscriber) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.subscribers.remove(sub)
+}
+
+func (t *Table) limit() int { return backlog + len(t.legs) }
+
+// tell makes conn what the subscribers know. The caller holds mu.
+func (t *Table) tell(e *entry, conn *networkservice.Connection) {
+	t.know(e, conn)
+	t.send(networkservice.ConnectionEventType_UPDATE, conn)
+}
+
+// know takes conn over without an event. The caller holds mu.
+func (t *Table) know(e *entry, conn *networkservice.Connection) {
+	if e.told == nil || !samePath(e.told.GetPath(), conn.GetPath()) {
+		t.unindex(e)
+		for _, id := range segmentsUpTo(conn) {
+			t.behind[id] = append(t.behind[id], e)
+		}
+	}
+	e.told = conn
+}
+
+func (t *Table) send(kind networkservice.ConnectionEventType, conn *networkservice.Connection) {
+	event := &networkservice.ConnectionEvent{
+		Type:        kind,
+		Connections: map[string]*networkservice.Connection{conn.GetId(): conn},
+	}
+	t.subscribers.each(conn, func(sub *subscriber) { sub.put(event, t.limit()) })
+}
+
+// unindex takes the leg out of the index by segment. The caller holds mu.
+func (t *Table) unindex(e *entry) {
+	for _, id := range segmentsUpTo(e.told) {
+		legs := t.behind[id]
+		kept := legs[:0:0]
+		for _, other := range legs {
+			if other != e {
+				kept = append(kept, other)
+			}
+		}
+		if len(kept) == 0 {
+			delete(t.behind, id)
+		} else {
+			t.behind[id] = kept
+		}
+	}
+}
+
+// segmentsUpTo returns the ids of the path up to our own segment: neighbours ask
+// for their own, and those who stand before us are all that do.
+func segmentsUpTo(conn *networkservice.Connection) []string {
+	var ids []string
+	for i, segment := range conn.GetPath().GetPathSegments() {
+		if i > int(conn.GetPath().GetIndex()) {
+			break
+		}
+		if !standsBefore(conn.GetPath().GetPathSegments()[:i], segment.GetId()) {
+			ids = append(ids, segment.GetId())
+		}
+	}
+	return ids
+}
+
+func (t *Table) logger(id string) log.Logger {
+	return log.FromContext(t.ctx).WithField("connection", id)
+}
