@@ -1,0 +1,36 @@
+package nsmgrproxy
+
+import (
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+)
+
+const (
+	// pingAfter keeps the flow of a silent client alive where the proxy on the
+	// other side is a stock one, which keeps nothing alive itself: well under the
+	// 30 s that some balancers allow.
+	pingAfter = 20 * time.Second
+	// pingTimeout is generous: it is TCP_USER_TIMEOUT as well, and a subscriber
+	// that merely stalled must not lose its stream for it.
+	pingTimeout = time.Minute
+	// minPing is how often a client may ping. gRPC's default of 5 min would
+	// expel peers that keep their own flow alive.
+	minPing = 5 * time.Second
+	// buffer is the size of each connection's read and write buffers. Forwarders
+	// hold a connection for each of theirs, and most carry a message in minutes.
+	buffer = 4 << 10
+)
+
+// ServerOptions are what the gRPC server in front of the chain has to be made
+// with for the connections to stay up.
+func ServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
+		grpc.ReadBufferSize(buffer),
+		grpc.WriteBufferSize(buffer),
+		grpc.SharedWriteBuffer(true),
+	}
+}

@@ -1,0 +1,131 @@
+// Package nsmgrproxy is the chain of the process: every element a message meets,
+// in order.
+//
+// It has the signature of the SDK's chain of the same name, so that whatever
+// builds domains around that one can build them around this one. Five of the
+// SDK's elements are replaced, because what they do is what this proxy exists to
+// do otherwise: begin, metadata and timeout by a leg that can be adopted,
+// re-requested and closed on its own hop; interdomainbypass and discover by a
+// directory that follows addresses; dial and the client chain by hops that are
+// kept; monitor by the event contract; swapip by a map that never writes an empty
+// address. The rest is the SDK's own.
+//
+// Everything that runs in the background ends with the context of NewServer and
+// is counted in the wait group of WithWaitGroup. Monitor streams end with
+// Unavailable then, and nothing is closed upstream: the next process takes the
+// connections over in place.
+package nsmgrproxy
+
+import (
+	"context"
+	"net/url"
+	"time"
+
+	"github.com/networkservicemesh/api/pkg/api/networkservice"
+	"github.com/networkservicemesh/api/pkg/api/registry"
+	"github.com/networkservicemesh/sdk/pkg/networkservice/chains/nsmgr"
+	"github.com/networkservicemesh/sdk/pkg/networkservice/common/clusterinfo"
+	"github.com/networkservicemesh/sdk/pkg/networkservice/common/updatepath"
+	"github.com/networkservicemesh/sdk/pkg/networkservice/common/updatetoken"
+	"github.com/networkservicemesh/sdk/pkg/networkservice/core/chain"
+	registryserver "github.com/networkservicemesh/sdk/pkg/registry"
+	"github.com/networkservicemesh/sdk/pkg/registry/common/begin"
+	registryclusterinfo "github.com/networkservicemesh/sdk/pkg/registry/common/clusterinfo"
+	registryconnect "github.com/networkservicemesh/sdk/pkg/registry/common/connect"
+	"github.com/networkservicemesh/sdk/pkg/registry/common/grpcmetadata"
+	registryupdatepath "github.com/networkservicemesh/sdk/pkg/registry/common/updatepath"
+	registrychain "github.com/networkservicemesh/sdk/pkg/registry/core/chain"
+	"github.com/networkservicemesh/sdk/pkg/tools/grpcutils"
+	"github.com/networkservicemesh/sdk/pkg/tools/monitorconnection/next"
+	"github.com/networkservicemesh/sdk/pkg/tools/token"
+	"google.golang.org/grpc"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/directory"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/hop"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/leg"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/mapip"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/monitor"
+)
+
+// NewServer makes the proxy. registryURL leads to the registry of this domain,
+// registryProxyURL to the one that knows the other domains. It lives as long as
+// ctx.
+func NewServer(ctx context.Context, registryURL, registryProxyURL *url.URL, tokenGenerator token.GeneratorFunc, opts ...Option) nsmgr.Nsmgr {
+	o := newOptions(opts)
+
+	pool := hop.NewPool(ctx, o.wg, o.hop())
+	local, remote := pool.Client(registryURL), pool.Client(registryProxyURL)
+	places := directory.New(o.listenOn, registry.NewNetworkServiceEndpointRegistryClient(local), registry.NewNetworkServiceEndpointRegistryClient(remote))
+	addresses := mapip.Watch(ctx, o.wg, o.mapIPFilePath)
+	table := monitor.NewTable(ctx, o.wg)
+
+	return &server{
+		NetworkServiceServer: chain.NewNetworkServiceServer(
+			updatepath.NewServer(o.name),
+			leg.NewServer(leg.New(ctx, o.wg)),
+			updatetoken.NewServer(tokenGenerator),
+			o.authorizeServer,
+			monitor.NewServer(table, o.grace),
+			directory.NewServer(places),
+			mapip.NewServer(addresses),
+			clusterinfo.NewServer(),
+			hop.NewServer(pool),
+		),
+		MonitorConnectionServer: next.NewMonitorConnectionServer(
+			o.authorizeMonitorServer,
+			table,
+		),
+		Registry: registryserver.NewServer(
+			registrychain.NewNetworkServiceRegistryServer(
+				grpcmetadata.NewNetworkServiceRegistryServer(),
+				registryupdatepath.NewNetworkServiceRegistryServer(tokenGenerator),
+				o.authorizeNSServer,
+				registryconnect.NewNetworkServiceRegistryServer(registrychain.NewNetworkServiceRegistryClient(
+					o.authorizeNSClient,
+					grpcmetadata.NewNetworkServiceRegistryClient(),
+					registry.NewNetworkServiceRegistryClient(remote),
+				)),
+			),
+			registrychain.NewNetworkServiceEndpointRegistryServer(
+				grpcmetadata.NewNetworkServiceEndpointRegistryServer(),
+				registryupdatepath.NewNetworkServiceEndpointRegistryServer(tokenGenerator),
+				o.authorizeNSEServer,
+				begin.NewNetworkServiceEndpointRegistryServer(),
+				directory.NewNetworkServiceEndpointRegistryServer(places),
+				mapip.NewNetworkServiceEndpointRegistryServer(addresses),
+				registryclusterinfo.NewNetworkServiceEndpointRegistryServer(),
+				registryconnect.NewNetworkServiceEndpointRegistryServer(registrychain.NewNetworkServiceEndpointRegistryClient(
+					o.authorizeNSEClient,
+					grpcmetadata.NewNetworkServiceEndpointRegistryClient(),
+					registry.NewNetworkServiceEndpointRegistryClient(remote),
+				)),
+			),
+		),
+	}
+}
+
+// grace is the grace of the leg that a Request is about.
+func (o *options) grace(ctx context.Context) time.Duration {
+	if directory.FromLeg(ctx).Way == directory.Outbound {
+		return o.monitorGrace
+	}
+	return o.monitorLocalGrace
+}
+
+type server struct {
+	networkservice.NetworkServiceServer
+	networkservice.MonitorConnectionServer
+	registryserver.Registry
+}
+
+var _ nsmgr.Nsmgr = (*server)(nil)
+
+// Register adds the services and their health, under the names of the stock
+// proxy, to a gRPC server.
+func (s *server) Register(g *grpc.Server) {
+	grpcutils.RegisterHealthServices(g, s, s.NetworkServiceEndpointRegistryServer(), s.NetworkServiceRegistryServer())
+	networkservice.RegisterNetworkServiceServer(g, s)
+	networkservice.RegisterMonitorConnectionServer(g, s)
+	registry.RegisterNetworkServiceRegistryServer(g, s.NetworkServiceRegistryServer())
+	registry.RegisterNetworkServiceEndpointRegistryServer(g, s.NetworkServiceEndpointRegistryServer())
+}
