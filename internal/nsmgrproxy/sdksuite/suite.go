@@ -128,8 +128,8 @@ func (s *Suite) Run(ctx context.Context, names []string) (map[string]Result, err
 	results, rest := parse(out)
 	for _, name := range names {
 		if results[name].Outcome == "" {
-			return nil, fmt.Errorf("sdksuite: %s has no result (exit: %v):\n%s%s%s",
-				name, runErr, rest, &stderr, troubled(results))
+			return nil, fmt.Errorf("sdksuite: %s has no result, exit status %d:\n%s%s%s",
+				name, cmd.ProcessState.ExitCode(), rest, &stderr, troubled(results))
 		}
 	}
 	if runErr != nil && troubled(results) == "" {
