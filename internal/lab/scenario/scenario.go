@@ -1,0 +1,125 @@
+// Package scenario is the experiment of the lab: two domains, a balancer that
+// cuts what is idle, and a client that must not notice.
+//
+// Run owns everything it starts. It returns when all of it has ended, children
+// and temporary folder included, also when its context ends or a step fails.
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/lab/ledger"
+)
+
+const (
+	// shortIdle is below what a real balancer has as its limit. For shorter
+	// limits the probe interval has to be set; from here on its default serves.
+	shortIdle = 60 * time.Second
+	// refreshShare is the share of a token's lifetime after which a client
+	// refreshes.
+	refreshShare = 5
+	// refreshesPerIdle keeps the proportion of the field: tokens of 10 min are
+	// refreshed every 2 min behind balancers that cut after 1 min.
+	refreshesPerIdle = 2
+	// minTokenLifetime keeps a registration alive, which ends 15 s before its
+	// token and is renewed at two thirds of it.
+	minTokenLifetime = 75 * time.Second
+	// establishTimeout bounds everything up to the first connection.
+	establishTimeout = 60 * time.Second
+	// healTimeout bounds the wait for a heal: some tries of the client's 15 s.
+	healTimeout = 60 * time.Second
+	// downTimeout bounds the wait for the DOWN of a death, which the contract
+	// wants at once and a stock chain needs a few tries for.
+	downTimeout = 15 * time.Second
+	// settle is how long the lab watches for a DOWN that must not come.
+	settle = 3 * time.Second
+)
+
+// Options are the knobs of a run.
+type Options struct {
+	Name          string         // of the run, for the table
+	ProxyPath     string         // the binary to run as nsmgr-proxy
+	ProxyArgs     []string       // its arguments
+	Idle          time.Duration  // the balancer's limit
+	For           time.Duration  // how long the idle phase lasts
+	Connections   int            // how many
+	ProbeInterval *time.Duration // nil: a quarter of a short limit, else the default
+	OnlyIdle      bool           // end after the idle phase: no outright cut, no death
+	LogDir        string         // keep logs there; empty: in the temporary folder
+}
+
+// TokenLifetime is the lifetime of every token in the run.
+func (o *Options) TokenLifetime() time.Duration {
+	return max(minTokenLifetime, refreshShare*refreshesPerIdle*o.Idle)
+}
+
+// RefreshInterval is the time after which the client's refresh element renews.
+func (o *Options) RefreshInterval() time.Duration { return o.TokenLifetime() / refreshShare }
+
+// proxyProbe returns the probe interval to set and whether to set one.
+func (o *Options) proxyProbe() (time.Duration, bool) {
+	switch {
+	case o.ProbeInterval != nil:
+		return *o.ProbeInterval, true
+	case o.Idle > 0 && o.Idle < shortIdle:
+		return o.Idle / 4, true
+	default:
+		return 0, false
+	}
+}
+
+// Summary is the outcome of a run.
+type Summary struct {
+	Name        string        `json:"name"`
+	Duration    time.Duration `json:"durationNanoseconds"`
+	Connections int           `json:"connections"`
+	Segments    int           `json:"segments"`
+	ledger.Counts
+	ledger.Verdict
+}
+
+// Line is something that happened, for whoever watches.
+type Line struct {
+	At     time.Duration // since the start of the run
+	Who    ledger.Who
+	Event  string
+	State  string
+	Hop    string
+	Reason string
+}
+
+// Watcher is told of a run as it goes. Its methods are called one at a time.
+type Watcher interface {
+	// Line shows one event.
+	Line(line *Line)
+	// Counts shows the numbers so far.
+	Counts(at time.Duration, counts ledger.Counts)
+}
+
+// Run runs the experiment. The Summary is valid if the error is nil.
+func Run(ctx context.Context, options *Options, watcher Watcher) (summary *Summary, err error) {
+	l, err := newLab(ctx, options, watcher)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, l.close(err)) }()
+
+	if err = l.within(establishTimeout, l.establish); err != nil {
+		return nil, fmt.Errorf("no connection within %s: %w", establishTimeout, err)
+	}
+	if err = l.sleep(options.For); err != nil {
+		return nil, err
+	}
+	if !options.OnlyIdle {
+		if err = l.cutOutright(); err != nil {
+			return nil, err
+		}
+		if err = l.killAndHeal(); err != nil {
+			return nil, err
+		}
+	}
+	return l.summary(), nil
+}
