@@ -50,7 +50,9 @@ func (h *Handle) Connected() bool { return h.hop.cc.GetState() == connectivity.R
 
 // Invoke sends a unary call over the hop.
 func (h *Handle) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	h.hop.await(ctx)
+	if err := h.hop.await(ctx, h.hop.limit(ctx)); err != nil {
+		return err
+	}
 	call := new(call)
 	err := h.hop.cc.Invoke(context.WithValue(ctx, callKey{}, call), method, args, reply, failFast(opts)...)
 	return call.wrap(h.hop.target, err)
@@ -59,7 +61,9 @@ func (h *Handle) Invoke(ctx context.Context, method string, args, reply any, opt
 // NewStream opens a stream over the hop. Errors of the stream itself come as
 // gRPC returns them.
 func (h *Handle) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	h.hop.await(ctx)
+	if err := h.hop.await(ctx, h.hop.limit(ctx)); err != nil {
+		return nil, err
+	}
 	call := new(call)
 	stream, err := h.hop.cc.NewStream(context.WithValue(ctx, callKey{}, call), desc, method, failFast(opts)...)
 	return stream, call.wrap(h.hop.target, err)

@@ -7,8 +7,13 @@ import (
 
 	"github.com/networkservicemesh/sdk/pkg/tools/log"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
 )
+
+// margin is left of a caller's deadline by whoever waits for a connection.
+const margin = time.Second
 
 // hop is the connection to one target.
 type hop struct {
@@ -62,35 +67,47 @@ func (h *hop) keep(ctx context.Context) {
 	}
 }
 
-// await waits for the verdict of one attempt at a connection, at most the dial
-// timeout. It returns no error for a failed attempt: the call that follows
-// fails at once, and with the reason.
-func (h *hop) await(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, h.dialTimeout)
+// await waits for the verdict of one attempt at a connection, at most limit. A
+// failed attempt is no error: the call that follows fails at once, and with the
+// reason. An attempt that is still under way is one.
+func (h *hop) await(ctx context.Context, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	tried := false
 	for {
-		switch state := h.cc.GetState(); state {
+		state := h.cc.GetState()
+		switch state {
 		case connectivity.Ready, connectivity.Shutdown:
-			return
+			return nil
 		case connectivity.TransientFailure:
+			// A failure from before is no verdict: the next attempt may be
+			// the good one.
 			if tried {
-				return
+				return nil
 			}
-			// This failure is from before: the next attempt may be the good one.
-			if !h.cc.WaitForStateChange(ctx, state) {
-				return
-			}
-		default:
-			tried = tried || state == connectivity.Connecting
-			if state == connectivity.Idle {
-				h.cc.Connect()
-			}
-			if !h.cc.WaitForStateChange(ctx, state) {
-				return
+		case connectivity.Connecting:
+			tried = true
+		case connectivity.Idle:
+			h.cc.Connect()
+		}
+		if !h.cc.WaitForStateChange(ctx, state) {
+			return &TransportError{
+				Target: h.target,
+				Err:    status.Errorf(codes.Unavailable, "no connection within %s (%s)", limit, state),
 			}
 		}
 	}
+}
+
+// limit is how long a call waits for a connection: one attempt, or less if the
+// caller's deadline is near. It is to get this error and not its own time-out.
+func (h *hop) limit(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return h.dialTimeout
+	}
+	left := time.Until(deadline)
+	return min(h.dialTimeout, max(left-margin, left/2))
 }
 
 func (h *hop) close() {

@@ -98,10 +98,7 @@ func (s *server) Close(ctx context.Context, conn *networkservice.Connection) (*e
 
 // connected waits a little for the hop.
 func (s *server) connected(ctx context.Context, handle *Handle) bool {
-	ctx, cancel := context.WithTimeout(ctx, closePatience)
-	defer cancel()
-	handle.hop.await(ctx)
-	return handle.Connected()
+	return handle.hop.await(ctx, closePatience) == nil && handle.Connected()
 }
 
 // newer drops a Close that is still being retried: a newer Request uses the id.
