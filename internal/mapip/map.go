@@ -44,8 +44,12 @@ type Map struct {
 }
 
 // Watch reads the file and follows it until ctx ends. The goroutine is counted
-// in wg. What is wrong with the file is logged and never an error.
+// in wg. What is wrong with the file is logged and never an error. Without a path
+// nothing is mapped and nothing watched.
 func Watch(ctx context.Context, wg *sync.WaitGroup, path string) *Map {
+	if path == "" {
+		return Static(nil)
+	}
 	m := &Map{path: path, log: log.FromContext(ctx).WithField("mapip", path)}
 	m.current.Store(&map[string]string{})
 	m.read()
