@@ -1,0 +1,413 @@
+package nsmgrproxy_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/networkservicemesh/api/pkg/api/networkservice"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/lbtest"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/nsmgrproxy"
+)
+
+func ids(conn *networkservice.Connection) []string {
+	var ids []string
+	for _, segment := range conn.GetPath().GetPathSegments() {
+		ids = append(ids, segment.GetId())
+	}
+	return ids
+}
+
+func setState(state networkservice.State) func(*networkservice.Connection) {
+	return func(conn *networkservice.Connection) { conn.State = state }
+}
+
+func TestContract_FirstRequestIsOneUpdate(t *testing.T) {
+	inBubble(t, func(w *world) {
+		s := w.subscribe(1)
+		defer s.end()
+		conn := w.establish(1)
+		told := s.up()
+		require.Equal(w, ids(conn), ids(told))
+		require.Equal(w, 1, w.wire.Dials(farAddr))
+	})
+}
+
+func TestContract_RefreshIsOneUpdateInPlace(t *testing.T) {
+	for name, faults := range map[string]lbtest.Faults{
+		"reported with the answer":    {},
+		"reported long before it":     {RequestDelay: 3 * time.Second, ReportFirst: true},
+		"answered late, then reports": {RequestDelay: 3 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				s := w.subscribe(1)
+				defer s.end()
+				conn := w.establish(1)
+				first := s.up()
+				_, opened := w.far.Streams()
+				finds := w.remote.asked() + w.local.asked()
+				w.far.Set(faults)
+				for range 5 {
+					time.Sleep(2 * time.Minute)
+					refreshed, err := w.request(again(conn))
+					require.NoError(w, err)
+					told := s.up()
+					require.Equal(w, ids(conn), ids(refreshed), "ids stay")
+					require.Equal(w, ids(first), ids(told))
+					for i := 2; i < 6; i++ {
+						require.NotEqual(w, first.GetPath().GetPathSegments()[i].GetToken(), told.GetPath().GetPathSegments()[i].GetToken(), "token %d is renewed", i)
+					}
+					conn, first = refreshed, told
+				}
+				time.Sleep(time.Minute)
+				s.nothing("a refresh is one event")
+				_, openedBy := w.far.Streams()
+				require.Equal(w, opened, openedBy, "the monitor stream stays")
+				require.Equal(w, 1, w.wire.Dials(farAddr), "the hop stays")
+				require.Equal(w, finds, w.remote.asked()+w.local.asked(), "nothing is looked up")
+				require.Empty(w, w.far.Closes())
+			})
+		})
+	}
+}
+
+func TestContract_FailedRefreshIsNoEvent(t *testing.T) {
+	inBubble(t, func(w *world) {
+		s := w.subscribe(1)
+		defer s.end()
+		conn := w.establish(1)
+		s.up()
+		w.far.Set(lbtest.Faults{RequestError: status.Error(codes.ResourceExhausted, "not now")})
+		_, err := w.request(again(conn))
+		require.Equal(w, codes.ResourceExhausted, status.Code(err), "the caller gets the error: %v", err)
+		time.Sleep(time.Minute)
+		s.nothing("a failed refresh says nothing of the connection")
+		require.Empty(w, w.far.Closes())
+
+		w.far.Say(setState(networkservice.State_DOWN))
+		s.down()
+	})
+}
+
+func TestContract_LossResumedInsideTheGraceIsNothing(t *testing.T) {
+	for name, lose := range map[string]func(w *world){
+		"hop cut":       func(w *world) { require.Equal(w, 1, w.wire.Cut(farAddr)) },
+		"streams ended": func(w *world) { w.far.EndStreams() },
+		"outage of 20 s": func(w *world) {
+			w.wire.Refuse(farAddr, true)
+			w.wire.Cut(farAddr)
+			time.Sleep(20 * time.Second)
+			w.wire.Refuse(farAddr, false)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				s := w.subscribe(1)
+				defer s.end()
+				w.establish(1)
+				s.up()
+				for range 3 {
+					lose(w)
+					time.Sleep(10 * time.Second)
+					open, _ := w.far.Streams()
+					require.Equal(w, 1, open, "watched again")
+					s.nothing("a loss that was resumed")
+				}
+				require.Len(w, w.far.Requests(), 1, "nothing was requested for it")
+				w.far.Say(setState(networkservice.State_DOWN))
+				s.down()
+			})
+		})
+	}
+}
+
+func TestContract_FarSideThatForgotIsRequestedInPlace(t *testing.T) {
+	inBubble(t, func(w *world) {
+		s := w.subscribe(1)
+		defer s.end()
+		conn := w.establish(1)
+		s.up()
+		time.Sleep(time.Minute)
+		w.far.Forget()
+		w.wire.Cut(farAddr)
+		time.Sleep(10 * time.Second)
+		s.nothing("put back in place")
+		requests := w.far.Requests()
+		require.Len(w, requests, 2)
+		require.Equal(w, ids(conn), ids(requests[1].GetConnection()), "same ids")
+		require.Equal(w, endpointName, requests[1].GetConnection().GetNetworkServiceEndpointName())
+		require.NotEqual(w,
+			requests[0].GetConnection().GetPath().GetPathSegments()[3].GetToken(),
+			requests[1].GetConnection().GetPath().GetPathSegments()[3].GetToken(), "a fresh token")
+		require.Len(w, w.far.Conns(), 1)
+		w.far.Say(setState(networkservice.State_DOWN))
+		s.down()
+	})
+}
+
+func TestContract_FarSideThatForgotAndRefusesIsOneDownAfterTheGrace(t *testing.T) {
+	inBubble(t, func(w *world) {
+		s := w.subscribe(1)
+		defer s.end()
+		w.establish(1)
+		s.up()
+		w.far.Set(lbtest.Faults{RequestError: status.Error(codes.Unknown, "restarting")})
+		w.far.Forget()
+		w.wire.Cut(farAddr)
+		time.Sleep(nsmgrproxy.DefaultMonitorGrace - time.Second)
+		s.nothing("inside the grace")
+		require.Greater(w, len(w.far.Requests()), 3, "asked again and again")
+		time.Sleep(2 * time.Second)
+		s.down()
+		time.Sleep(5 * time.Minute)
+		s.nothing("once")
+	})
+}
+
+func TestContract_NotResumedIsOneDownWhenTheGraceEnds(t *testing.T) {
+	inBubble(t, func(w *world) {
+		s := w.subscribe(1)
+		defer s.end()
+		w.establish(1)
+		s.up()
+		w.wire.Refuse(farAddr, true)
+		w.wire.Cut(farAddr)
+		time.Sleep(nsmgrproxy.DefaultMonitorGrace - time.Millisecond)
+		s.nothing("inside the grace")
+		time.Sleep(2 * time.Millisecond)
+		s.down()
+		time.Sleep(3 * time.Minute)
+		s.nothing("once")
+
+		// Row "later resumed after that DOWN, and it is UP after all".
+		w.wire.Refuse(farAddr, false)
+		time.Sleep(10 * time.Second)
+		s.up()
+		time.Sleep(time.Minute)
+		s.nothing("once")
+	})
+}
+
+func TestContract_FarSidesDownIsOneDownAtOnce(t *testing.T) {
+	for name, say := range map[string]func(w *world){
+		"DOWN":                   func(w *world) { w.far.Say(setState(networkservice.State_DOWN)) },
+		"DELETE":                 func(w *world) { w.far.Delete() },
+		"DOWN, and DELETE later": func(w *world) { w.far.Say(setState(networkservice.State_DOWN)); w.far.Delete() },
+		"DOWN while cut": func(w *world) {
+			w.wire.Refuse(farAddr, true)
+			w.wire.Cut(farAddr)
+			w.far.Think(setState(networkservice.State_DOWN))
+			time.Sleep(5 * time.Second)
+			w.wire.Refuse(farAddr, false)
+			time.Sleep(5 * time.Second)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				s := w.subscribe(1)
+				defer s.end()
+				w.establish(1)
+				s.up()
+				say(w)
+				s.down()
+				time.Sleep(2 * time.Minute)
+				s.nothing("once")
+				require.Len(w, w.far.Requests(), 1, "the far side's word is not argued with")
+			})
+		})
+	}
+}
+
+func TestContract_OtherContextIsOneUpdate(t *testing.T) {
+	inBubble(t, func(w *world) {
+		s := w.subscribe(1)
+		defer s.end()
+		w.establish(1)
+		s.up()
+		w.far.Say(func(conn *networkservice.Connection) {
+			conn.Context.MTU = 1400
+			conn.Mechanism = &networkservice.Mechanism{Type: "not theirs to say"}
+			conn.NetworkServiceEndpointName = "nor this"
+		})
+		told := s.up()
+		require.EqualValues(w, 1400, told.GetContext().GetMTU())
+		require.NotEqual(w, "not theirs to say", told.GetMechanism().GetType())
+
+		w.far.Say(func(conn *networkservice.Connection) {
+			conn.Path.PathSegments[4].Token = "another"
+		})
+		s.nothing("a token is not news")
+	})
+}
+
+func TestContract_RefreshRequestedIsPassedOnOnce(t *testing.T) {
+	for name, say := range map[string]func(w *world){
+		"live": func(w *world) { w.far.Say(setState(networkservice.State_REFRESH_REQUESTED)) },
+		"found on resume": func(w *world) {
+			w.far.Think(setState(networkservice.State_REFRESH_REQUESTED))
+			w.wire.Cut(farAddr)
+			time.Sleep(5 * time.Second)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				s := w.subscribe(1)
+				defer s.end()
+				conn := w.establish(1)
+				s.up()
+				say(w)
+				s.one(networkservice.ConnectionEventType_UPDATE, networkservice.State_REFRESH_REQUESTED)
+				w.wire.Cut(farAddr)
+				time.Sleep(5 * time.Second)
+				s.nothing("once")
+				_, err := w.request(again(conn))
+				require.NoError(w, err)
+				s.up()
+			})
+		})
+	}
+}
+
+func TestContract_ReselectRequestedFromTheFarSideIsNoEvent(t *testing.T) {
+	inBubble(t, func(w *world) {
+		s := w.subscribe(1)
+		defer s.end()
+		w.establish(1)
+		s.up()
+		w.far.Think(setState(networkservice.State_RESELECT_REQUESTED))
+		w.wire.Cut(farAddr)
+		time.Sleep(time.Minute)
+		s.nothing("it is up")
+		w.far.Say(setState(networkservice.State_RESELECT_REQUESTED))
+		s.nothing("it is up")
+	})
+}
+
+func TestContract_CloseIsDelete(t *testing.T) {
+	inBubble(t, func(w *world) {
+		s := w.subscribe(1)
+		defer s.end()
+		conn := w.establish(1)
+		s.up()
+		require.NoError(w, w.close(conn))
+		s.one(networkservice.ConnectionEventType_DELETE, networkservice.State_UP)
+		require.Len(w, w.far.Closes(), 1)
+		require.Empty(w, w.far.Conns())
+		time.Sleep(time.Minute)
+		s.nothing("nothing after the end")
+		open, _ := w.far.Streams()
+		require.Zero(w, open)
+	})
+}
+
+func TestContract_CloseOnADeadHopDoesNotHoldTheCaller(t *testing.T) {
+	inBubble(t, func(w *world) {
+		s := w.subscribe(1)
+		defer s.end()
+		conn := w.establish(1)
+		s.up()
+		w.wire.Refuse(farAddr, true)
+		w.wire.Cut(farAddr)
+		began := time.Now()
+		require.NoError(w, w.close(conn))
+		require.LessOrEqual(w, time.Since(began), time.Second)
+		s.one(networkservice.ConnectionEventType_DELETE, networkservice.State_UP)
+
+		time.Sleep(5 * time.Second)
+		w.wire.Refuse(farAddr, false)
+		time.Sleep(10 * time.Second)
+		require.Len(w, w.far.Closes(), 1, "delivered behind the caller")
+		require.Empty(w, w.far.Conns())
+	})
+}
+
+func TestContract_LateCloseIsDroppedForANewerRequest(t *testing.T) {
+	inBubble(t, func(w *world) {
+		conn := w.establish(1)
+		w.wire.Refuse(farAddr, true)
+		w.wire.Cut(farAddr)
+		require.NoError(w, w.close(conn))
+		w.wire.Refuse(farAddr, false)
+		_, err := w.request(again(conn))
+		require.NoError(w, err)
+		time.Sleep(time.Minute)
+		require.Empty(w, w.far.Closes(), "the Close was of an older leg")
+		require.Len(w, w.far.Conns(), 1)
+	})
+}
+
+func TestContract_TokensRunOut(t *testing.T) {
+	inBubble(t, func(w *world) {
+		s := w.subscribe(1)
+		defer s.end()
+		w.establish(1)
+		s.up()
+		time.Sleep(tokenTime - callTime - time.Second)
+		s.nothing("still valid")
+		time.Sleep(2 * time.Second)
+		s.one(networkservice.ConnectionEventType_DELETE, networkservice.State_UP)
+		require.Len(w, w.far.Closes(), 1)
+	})
+}
+
+func TestContract_ClientsReselectIsOneUpdate(t *testing.T) {
+	inBubble(t, func(w *world) {
+		s := w.subscribe(1)
+		defer s.end()
+		conn := w.establish(1)
+		s.up()
+		reselect := newRequest(1)
+		reselect.Connection = conn.Clone()
+		reselect.Connection.State = networkservice.State_RESELECT_REQUESTED
+		reselect.Connection.Mechanism = nil
+		_, err := w.request(reselect)
+		require.NoError(w, err)
+		require.Len(w, w.far.Closes(), 1, "the old leg is closed")
+		require.Len(w, w.far.Requests(), 2)
+		s.up()
+		time.Sleep(time.Minute)
+		s.nothing("neither DELETE nor DOWN")
+		w.far.Say(setState(networkservice.State_DOWN))
+		s.down()
+	})
+}
+
+func TestContract_LateSubscriberLearnsWhatIsKnown(t *testing.T) {
+	inBubble(t, func(w *world) {
+		conn := w.establish(1)
+		w.far.Say(setState(networkservice.State_DOWN))
+		synctest.Wait()
+		_, err := w.request(again(conn))
+		require.NoError(w, err)
+		s := w.subscribe(1)
+		defer s.end()
+		s.nothing("the initial state is one event")
+		other := w.subscribe(2)
+		defer other.end()
+		_, err = w.request(again(conn))
+		require.NoError(w, err)
+		s.up()
+		other.nothing("another's connection")
+	})
+}
+
+func TestContract_ProxyTerminates(t *testing.T) {
+	inBubble(t, func(w *world) {
+		s := w.subscribe(1)
+		w.establish(1)
+		s.up()
+		began := time.Now()
+		w.stop()
+		<-s.done
+		require.Equal(w, codes.Unavailable, status.Code(s.err), "%v", s.err)
+		require.Less(w, time.Since(began), 10*time.Second)
+		s.nothing("no event for it")
+		require.Empty(w, w.far.Closes(), "nothing is closed upstream")
+		require.Len(w, w.far.Conns(), 1)
+	})
+}
