@@ -39,7 +39,13 @@ func TestSDKSuite(t *testing.T) {
 				t.Skip(reason)
 			}
 			result := results[name]
-			require.Equal(t, sdksuite.Pass, result.Outcome, "%s", result.Output)
+			output := result.Brief()
+			if testing.Verbose() {
+				output = result.Output
+			}
+			if result.Outcome != sdksuite.Pass {
+				t.Fatalf("%s after %.2f s (-v adds the log):\n%s", result.Outcome, result.Seconds, output)
+			}
 			t.Logf("%.2f s", result.Seconds)
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -20,6 +21,15 @@ type Result struct {
 	Outcome string // Pass, Fail or Skip
 	Seconds float64
 	Output  string
+}
+
+// logLine matches the lines that the SDK's loggers print, up to thousands in
+// one failed test.
+var logLine = regexp.MustCompile(`(?m)^.*\[(TRAC|DEBU|INFO|WARN|ERRO|FATA)[A-Z]*\].*\n`)
+
+// Brief is the output without the SDK's log.
+func (r Result) Brief() string {
+	return logLine.ReplaceAllString(r.Output, "")
 }
 
 type event struct {

@@ -63,3 +63,8 @@ not JSON
 	require.Equal(t, "no such package\nnot JSON\n", rest)
 	require.Equal(t, "in sub\nhung\n", troubled(results))
 }
+
+func TestBrief(t *testing.T) {
+	result := Result{Output: "Nov 30 05:52:49.186 [ERRO] [id:1] failed\n    x_test.go:3: why [not]\n2026/11/30 [DEBUG] more\n"}
+	require.Equal(t, "    x_test.go:3: why [not]\n", result.Brief())
+}
