@@ -34,8 +34,8 @@ type server struct{ addresses *Map }
 // NewServer is the element that exchanges tunnel addresses, in both roles.
 //
 // On the client's side the source address goes out as the external one, with
-// the internal one beside it as src_original_ip; the answer gets it back. The
-// presence of src_original_ip is how the proxy of the other domain, stock ones
+// the internal one beside it as orig_src_ip; the answer gets it back. The
+// presence of orig_src_ip is how the proxy of the other domain, stock ones
 // included, tells that it stands on the endpoint's side: so it is set even
 // where nothing is mapped. On the endpoint's side the destination of a request
 // is cleared, since it is this domain's to choose, and the answer's goes out as
