@@ -1,0 +1,191 @@
+package directory_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/url"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/networkservicemesh/api/pkg/api/registry"
+	registrychain "github.com/networkservicemesh/sdk/pkg/registry/core/chain"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/directory"
+)
+
+const selfURL = "tcp://10.0.0.4:5004"
+
+// found is a registry that answers every Find with what it holds: a match by
+// parts of the name, as the real ones do.
+type found struct {
+	registry.NetworkServiceEndpointRegistryClient
+	urls  map[string]string
+	err   error
+	finds int
+}
+
+func (f *found) Find(context.Context, *registry.NetworkServiceEndpointQuery, ...grpc.CallOption) (registry.NetworkServiceEndpointRegistry_FindClient, error) {
+	f.finds++
+	if f.err != nil {
+		return nil, f.err
+	}
+	s := new(stream)
+	for name, u := range f.urls {
+		s.list = append(s.list, &registry.NetworkServiceEndpointResponse{NetworkServiceEndpoint: &registry.NetworkServiceEndpoint{Name: name, Url: u}})
+	}
+	return s, nil
+}
+
+type stream struct {
+	grpc.ClientStream
+	list []*registry.NetworkServiceEndpointResponse
+}
+
+func (s *stream) Recv() (*registry.NetworkServiceEndpointResponse, error) {
+	if len(s.list) == 0 {
+		return nil, io.EOF
+	}
+	next := s.list[0]
+	s.list = s.list[1:]
+	return next, nil
+}
+
+func newDirectory(t *testing.T, local, proxy *found) *directory.Directory {
+	self, err := url.Parse(selfURL)
+	require.NoError(t, err)
+	return directory.New(self, local, proxy)
+}
+
+func TestResolve(t *testing.T) {
+	down := errors.New("registry is down")
+	for name, c := range map[string]struct {
+		endpoint      string
+		local, remote map[string]string
+		localErr      error
+		remoteErr     error
+		way           directory.Way
+		url           string
+		code          codes.Code
+	}{
+		"of another domain":            {endpoint: "nse@b", remote: map[string]string{"nse@b": "tcp://b:1"}, way: directory.Outbound, url: "tcp://b:1"},
+		"of this one":                  {endpoint: "nse@a", local: map[string]string{"nse": "tcp://m:1"}, way: directory.Inbound, url: "tcp://m:1"},
+		"bare name":                    {endpoint: "nse", local: map[string]string{"nse": "tcp://m:1"}, way: directory.Inbound, url: "tcp://m:1"},
+		"only a part of a name":        {endpoint: "nse@a", local: map[string]string{"nse-2": "tcp://m:1"}, code: codes.FailedPrecondition},
+		"nobody's":                     {endpoint: "nse@a", code: codes.FailedPrecondition},
+		"bare and nobody's":            {endpoint: "nse", code: codes.FailedPrecondition},
+		"found at ourselves, not here": {endpoint: "nse@a", remote: map[string]string{"nse@a": selfURL}, code: codes.FailedPrecondition},
+		"local registry down":          {endpoint: "nse", localErr: down, code: codes.Unavailable},
+		"local down, remote knows":     {endpoint: "nse@b", localErr: down, remote: map[string]string{"nse@b": "tcp://b:1"}, way: directory.Outbound, url: "tcp://b:1"},
+		"remote down":                  {endpoint: "nse@b", remoteErr: down, code: codes.Unavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDirectory(t, &found{urls: c.local, err: c.localErr}, &found{urls: c.remote, err: c.remoteErr})
+			route, err := d.Resolve(t.Context(), c.endpoint)
+			require.Equal(t, c.code, status.Code(err), "%v", err)
+			require.Equal(t, c.way, route.Way, "%s", route.Way)
+			if c.url != "" {
+				require.Equal(t, c.url, route.URL.String())
+			}
+		})
+	}
+}
+
+// taker is a registry that takes everything.
+type taker struct {
+	registry.NetworkServiceEndpointRegistryServer
+	nse *registry.NetworkServiceEndpoint
+}
+
+func (k *taker) Register(_ context.Context, nse *registry.NetworkServiceEndpoint) (*registry.NetworkServiceEndpoint, error) {
+	k.nse = nse.Clone()
+	return nse, nil
+}
+
+func (k *taker) Find(_ *registry.NetworkServiceEndpointQuery, s registry.NetworkServiceEndpointRegistry_FindServer) error {
+	return s.Send(&registry.NetworkServiceEndpointResponse{NetworkServiceEndpoint: k.nse.Clone()})
+}
+
+type sink struct {
+	grpc.ServerStream
+	ctx  context.Context
+	last *registry.NetworkServiceEndpointResponse
+}
+
+func (s *sink) Context() context.Context { return s.ctx }
+
+func (s *sink) Send(r *registry.NetworkServiceEndpointResponse) error { s.last = r; return nil }
+
+func TestFind_NewestAddressWinsAndThisProxyStandsInItsPlace(t *testing.T) {
+	d := newDirectory(t, new(found), new(found))
+	k := new(taker)
+	server := registrychain.NewNetworkServiceEndpointRegistryServer(directory.NewNetworkServiceEndpointRegistryServer(d), k)
+	for _, u := range []string{"tcp://b:1", "tcp://b:2"} {
+		k.nse = &registry.NetworkServiceEndpoint{Name: "nse@b", Url: u}
+		s := &sink{ctx: t.Context()}
+		require.NoError(t, server.Find(new(registry.NetworkServiceEndpointQuery), s))
+		require.Equal(t, selfURL, s.last.GetNetworkServiceEndpoint().GetUrl())
+		route, err := d.Resolve(t.Context(), "nse@b")
+		require.NoError(t, err)
+		require.Equal(t, directory.Outbound, route.Way)
+		require.Equal(t, u, route.URL.String())
+	}
+}
+
+func TestFind_EndpointOfTheSameBareNameIsNotMistaken(t *testing.T) {
+	local := &found{urls: map[string]string{"nse": "tcp://m:1"}}
+	d := newDirectory(t, local, &found{urls: map[string]string{"nse@b": "tcp://b:2"}})
+	k := &taker{nse: &registry.NetworkServiceEndpoint{Name: "nse@b", Url: "tcp://b:1"}}
+	server := registrychain.NewNetworkServiceEndpointRegistryServer(directory.NewNetworkServiceEndpointRegistryServer(d), k)
+	require.NoError(t, server.Find(new(registry.NetworkServiceEndpointQuery), &sink{ctx: t.Context()}))
+	route, err := d.Lookup(t.Context(), "nse@b")
+	require.NoError(t, err)
+	require.Equal(t, "tcp://b:2", route.URL.String())
+	require.Zero(t, local.finds)
+}
+
+func TestRegister_FloatingNameLeadsBackUntilUnregistered(t *testing.T) {
+	d := newDirectory(t, new(found), &found{urls: map[string]string{"nse@f": selfURL}})
+	k := new(taker)
+	server := registrychain.NewNetworkServiceEndpointRegistryServer(directory.NewNetworkServiceEndpointRegistryServer(d), k)
+	registered, err := server.Register(t.Context(), &registry.NetworkServiceEndpoint{Name: "nse@f", Url: "tcp://m:1"})
+	require.NoError(t, err)
+	require.Equal(t, "tcp://m:1", registered.GetUrl(), "the endpoint keeps its own URL")
+	require.Equal(t, selfURL, k.nse.GetUrl(), "the others get the proxy's")
+	// Found again by a client of this domain, it is still here.
+	require.NoError(t, server.Find(new(registry.NetworkServiceEndpointQuery), &sink{ctx: t.Context()}))
+	route, err := d.Resolve(t.Context(), "nse@f")
+	require.NoError(t, err)
+	require.Equal(t, directory.Floating, route.Way)
+	require.Equal(t, "tcp://m:1", route.URL.String())
+
+	_, err = server.Register(t.Context(), &registry.NetworkServiceEndpoint{Name: "nse@f", Url: "::not a URL"})
+	require.Error(t, err)
+}
+
+func TestDirectory_ForgetsWhatNobodyUses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		proxy := &found{urls: map[string]string{"nse@b": "tcp://b:1", "other@b": "tcp://b:1"}}
+		d := newDirectory(t, new(found), proxy)
+		resolve := func(name string) {
+			_, err := d.Resolve(t.Context(), name)
+			require.NoError(t, err)
+		}
+		resolve("nse@b")
+		for range 10 {
+			time.Sleep(50 * time.Minute)
+			resolve("nse@b")
+		}
+		require.Equal(t, 1, proxy.finds, "used, so kept")
+		time.Sleep(2 * time.Hour)
+		resolve("other@b")
+		require.Equal(t, 2, proxy.finds)
+		resolve("nse@b")
+		require.Equal(t, 3, proxy.finds, "forgotten, so looked up")
+	})
+}
