@@ -1,0 +1,191 @@
+package monitor
+
+import (
+	"testing"
+	"time"
+
+	"github.com/networkservicemesh/api/pkg/api/networkservice"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// ourConn is what the subscribers know of a connection at place 1 of a path of
+// three.
+func ourConn() *networkservice.Connection {
+	return &networkservice.Connection{
+		Id:                         "b",
+		NetworkServiceEndpointName: "endpoint@cluster2",
+		Mechanism:                  &networkservice.Mechanism{Type: "ours"},
+		Context:                    &networkservice.ConnectionContext{MTU: 1500},
+		State:                      networkservice.State_UP,
+		Path: &networkservice.Path{Index: 1, PathSegments: []*networkservice.PathSegment{
+			{Name: "A", Id: "a", Token: "ta"}, {Name: "B", Id: "b", Token: "tb"},
+			{Name: "C", Id: "c", Token: "tc", Expires: timestamppb.New(time.Unix(1000, 0))},
+		}},
+	}
+}
+
+// farConn is the same connection as the next hop sees it.
+func farConn() *networkservice.Connection {
+	conn := ourConn()
+	conn.Id, conn.Path.Index = "c", 2
+	conn.NetworkServiceEndpointName = "endpoint"
+	conn.Mechanism.Type = "theirs"
+	return conn
+}
+
+func TestFold(t *testing.T) {
+	for name, c := range map[string]struct {
+		told    func(*networkservice.Connection)
+		far     func(*networkservice.Connection)
+		deleted bool
+		verdict verdict
+		state   networkservice.State
+		check   func(t *testing.T, next *networkservice.Connection)
+	}{
+		"the same": {
+			verdict: silent, state: networkservice.State_UP,
+		},
+		"DOWN": {
+			far:     func(f *networkservice.Connection) { f.State, f.Context = networkservice.State_DOWN, nil },
+			verdict: update, state: networkservice.State_DOWN,
+			check: func(t *testing.T, next *networkservice.Connection) {
+				require.EqualValues(t, 1500, next.GetContext().GetMTU(), "a dead connection's context is nobody's news")
+			},
+		},
+		"DELETE": {deleted: true, verdict: update, state: networkservice.State_DOWN},
+		"DOWN again": {
+			told:    func(o *networkservice.Connection) { o.State = networkservice.State_DOWN },
+			deleted: true, verdict: silent, state: networkservice.State_DOWN,
+		},
+		"UP after DOWN": {
+			told:    func(o *networkservice.Connection) { o.State = networkservice.State_DOWN },
+			verdict: update, state: networkservice.State_UP,
+		},
+		"RESELECT_REQUESTED": {
+			far:     func(f *networkservice.Connection) { f.State = networkservice.State_RESELECT_REQUESTED },
+			verdict: silent, state: networkservice.State_UP,
+		},
+		"REFRESH_REQUESTED": {
+			far:     func(f *networkservice.Connection) { f.State = networkservice.State_REFRESH_REQUESTED },
+			verdict: update, state: networkservice.State_REFRESH_REQUESTED,
+		},
+		"another context": {
+			far:     func(f *networkservice.Connection) { f.Context.MTU = 1400 },
+			verdict: update, state: networkservice.State_UP,
+			check: func(t *testing.T, next *networkservice.Connection) {
+				require.EqualValues(t, 1400, next.GetContext().GetMTU())
+			},
+		},
+		"newer tokens": {
+			far: func(f *networkservice.Connection) {
+				f.Path.PathSegments[1].Token, f.Path.PathSegments[2].Token = "not theirs to say", "newer"
+			},
+			verdict: silent, state: networkservice.State_UP,
+			check: func(t *testing.T, next *networkservice.Connection) {
+				require.Equal(t, "tb", next.GetPath().GetPathSegments()[1].GetToken())
+				require.Equal(t, "newer", next.GetPath().GetPathSegments()[2].GetToken(), "taken over without an event")
+			},
+		},
+		"another hop behind the next": {
+			far: func(f *networkservice.Connection) {
+				f.Path.PathSegments = append(f.Path.PathSegments, &networkservice.PathSegment{Name: "D", Id: "d"})
+			},
+			verdict: update, state: networkservice.State_UP,
+		},
+		"a path that ends with us": {
+			far:     func(f *networkservice.Connection) { f.Path.PathSegments = f.Path.PathSegments[:2] },
+			verdict: update, state: networkservice.State_UP,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			told, far := ourConn(), farConn()
+			if c.told != nil {
+				c.told(told)
+			}
+			if c.far != nil {
+				c.far(far)
+			}
+			before, said := told.Clone(), far.Clone()
+			next, verdict := fold(told, word{conn: far, deleted: c.deleted})
+			require.Equal(t, c.verdict, verdict)
+			require.Equal(t, c.state, next.GetState())
+			require.Equal(t, "ours", next.GetMechanism().GetType())
+			require.Equal(t, "endpoint@cluster2", next.GetNetworkServiceEndpointName())
+			require.EqualValues(t, 1, next.GetPath().GetIndex())
+			require.True(t, proto.Equal(before, told), "what was told is not changed")
+			require.True(t, proto.Equal(said, far), "what was said is not changed")
+			if c.check != nil {
+				c.check(t, next)
+			}
+		})
+	}
+}
+
+func TestAbout(t *testing.T) {
+	require.True(t, about(ourConn(), farConn()))
+	for name, change := range map[string]func(*networkservice.Connection){
+		"another id at our place": func(f *networkservice.Connection) { f.Path.PathSegments[1].Id = "x" },
+		"our id, another place": func(f *networkservice.Connection) {
+			f.Path.PathSegments = append([]*networkservice.PathSegment{{Id: "0"}}, f.Path.PathSegments...)
+		},
+		"seen from further away": func(f *networkservice.Connection) { f.Path.Index = 3 },
+		"a path too short":       func(f *networkservice.Connection) { f.Path.PathSegments = f.Path.PathSegments[:1] },
+		"no path":                func(f *networkservice.Connection) { f.Path = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			far := farConn()
+			change(far)
+			require.False(t, about(ourConn(), far))
+		})
+	}
+	merged := farConn()
+	merged.Path.Index = 1
+	require.True(t, about(ourConn(), merged), "a peer of the same name shares our segment")
+}
+
+func TestOlderAndSameWord(t *testing.T) {
+	told, far := ourConn(), farConn()
+	require.False(t, older(told, far), "equal expiries are not older")
+	require.True(t, sameWord(told, far))
+	far.Path.PathSegments[2].Expires = timestamppb.New(time.Unix(999, 0))
+	require.True(t, older(told, far))
+	require.False(t, sameWord(told, far))
+	far.Path.PathSegments[2].Expires = nil
+	require.False(t, older(told, far), "nothing is known of its age")
+	far.Path = nil
+	require.False(t, older(told, far))
+	require.False(t, sameWord(told, far))
+}
+
+// FuzzFold feeds the event differ with whatever a peer may send: it must neither
+// panic nor touch what is not the far side's to say.
+func FuzzFold(f *testing.F) {
+	for _, conn := range []*networkservice.Connection{farConn(), {}, {State: networkservice.State_DOWN}} {
+		raw, err := proto.Marshal(conn)
+		require.NoError(f, err)
+		f.Add(raw, false)
+		f.Add(raw, true)
+	}
+	f.Fuzz(func(t *testing.T, raw []byte, deleted bool) {
+		far := new(networkservice.Connection)
+		if proto.Unmarshal(raw, far) != nil {
+			return
+		}
+		told := ourConn()
+		about(told, far)
+		older(told, far)
+		sameWord(told, far)
+		next, verdict := fold(told, word{conn: far, deleted: deleted})
+		require.Equal(t, told.GetId(), next.GetId())
+		require.True(t, proto.Equal(told.GetMechanism(), next.GetMechanism()))
+		require.EqualValues(t, 1, next.GetPath().GetIndex())
+		for i, segment := range next.GetPath().GetPathSegments()[:2] {
+			require.True(t, proto.Equal(told.GetPath().GetPathSegments()[i], segment))
+		}
+		if again, second := fold(next, word{conn: far, deleted: deleted}); verdict == update {
+			require.Equal(t, silent, second, "told once: %v", again)
+		}
+	})
+}

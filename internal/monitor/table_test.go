@@ -1,0 +1,206 @@
+package monitor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/networkservicemesh/api/pkg/api/networkservice"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// fakeStream is a subscriber's end of a stream. It takes events while open, and
+// blocks otherwise.
+type fakeStream struct {
+	grpc.ServerStream
+	ctx    context.Context
+	events chan *networkservice.ConnectionEvent
+}
+
+func (s *fakeStream) Context() context.Context { return s.ctx }
+
+func (s *fakeStream) Send(event *networkservice.ConnectionEvent) error {
+	select {
+	case s.events <- event:
+		return nil
+	case <-s.ctx.Done():
+		return s.ctx.Err()
+	}
+}
+
+type joined struct {
+	*fakeStream
+	leave context.CancelFunc
+	err   chan error
+}
+
+func join(table *Table, selector *networkservice.MonitorScopeSelector, buffer int) *joined {
+	ctx, cancel := context.WithCancel(context.Background())
+	j := &joined{
+		fakeStream: &fakeStream{ctx: ctx, events: make(chan *networkservice.ConnectionEvent, buffer)},
+		leave:      cancel, err: make(chan error, 1),
+	}
+	go func() { j.err <- table.MonitorConnections(selector, j) }()
+	synctest.Wait()
+	return j
+}
+
+func byID(id string) *networkservice.MonitorScopeSelector {
+	return &networkservice.MonitorScopeSelector{PathSegments: []*networkservice.PathSegment{{Id: id}}}
+}
+
+// numbered is the connection of that number, at place 1 of its path.
+func numbered(n int) *networkservice.Connection {
+	return &networkservice.Connection{
+		Id: fmt.Sprintf("ours-%d", n), NetworkService: "service",
+		Path: &networkservice.Path{Index: 1, PathSegments: []*networkservice.PathSegment{
+			{Name: "before", Id: fmt.Sprintf("before-%d", n)}, {Name: "us", Id: fmt.Sprintf("ours-%d", n)},
+			{Name: "behind", Id: fmt.Sprintf("behind-%d", n)},
+		}},
+	}
+}
+
+func (t *Table) establish(n int) {
+	conn := numbered(n)
+	t.answered(t.begin(conn.GetId()), conn, false)
+}
+
+func inTable(t *testing.T, f func(t *testing.T, table *Table)) {
+	synctest.Test(t, func(t *testing.T) {
+		var wg sync.WaitGroup
+		ctx, cancel := context.WithCancel(context.Background())
+		defer wg.Wait()
+		defer cancel()
+		f(t, NewTable(ctx, &wg))
+	})
+}
+
+func TestSubscriber_SelectsAsTheAPIDoes(t *testing.T) {
+	inTable(t, func(t *testing.T, table *Table) {
+		table.establish(1)
+		table.establish(2)
+		for name, c := range map[string]struct {
+			selector *networkservice.MonitorScopeSelector
+			want     []string
+		}{
+			"nothing selects all":      {nil, []string{"ours-1", "ours-2"}},
+			"id before us":             {byID("before-1"), []string{"ours-1"}},
+			"our id":                   {byID("ours-2"), []string{"ours-2"}},
+			"id behind us":             {byID("behind-2"), []string{"ours-2"}},
+			"unknown id":               {byID("nobody"), nil},
+			"name alone":               {&networkservice.MonitorScopeSelector{PathSegments: []*networkservice.PathSegment{{Name: "us"}}}, []string{"ours-1", "ours-2"}},
+			"id with another's name":   {&networkservice.MonitorScopeSelector{PathSegments: []*networkservice.PathSegment{{Id: "before-1", Name: "us"}}}, nil},
+			"two segments in a row":    {&networkservice.MonitorScopeSelector{PathSegments: []*networkservice.PathSegment{{Id: "before-1"}, {Name: "us"}}}, []string{"ours-1"}},
+			"another network service":  {&networkservice.MonitorScopeSelector{NetworkServices: []string{"other"}}, nil},
+			"the network service":      {&networkservice.MonitorScopeSelector{NetworkServices: []string{"service"}}, []string{"ours-1", "ours-2"}},
+			"service and another's id": {&networkservice.MonitorScopeSelector{NetworkServices: []string{"other"}, PathSegments: []*networkservice.PathSegment{{Id: "ours-1"}}}, nil},
+		} {
+			j := join(table, c.selector, 8)
+			initial := <-j.events
+			require.Equal(t, networkservice.ConnectionEventType_INITIAL_STATE_TRANSFER, initial.GetType())
+			var got []string
+			for id := range initial.GetConnections() {
+				got = append(got, id)
+			}
+			require.ElementsMatch(t, c.want, got, name)
+
+			table.establish(1)
+			table.establish(2)
+			synctest.Wait()
+			require.Len(t, j.events, len(c.want), "%s: and of events the same", name)
+			j.leave()
+			<-j.err
+		}
+		require.Empty(t, table.subscribers.byID, "one that left is forgotten")
+		require.Empty(t, table.subscribers.rest)
+	})
+}
+
+func TestSubscriber_OneThatDoesNotReadHoldsNobodyUp(t *testing.T) {
+	inTable(t, func(t *testing.T, table *Table) {
+		deaf := join(table, byID("before-1"), 0)
+		other := join(table, byID("before-1"), 10*backlog)
+		began := time.Now()
+		for range 2 * backlog {
+			table.establish(1)
+		}
+		synctest.Wait()
+		require.Zero(t, time.Since(began), "nobody waited")
+		require.Len(t, other.events, 2*backlog+1)
+		select {
+		case err := <-deaf.err:
+			require.Equal(t, codes.ResourceExhausted, status.Code(err), "%v", err)
+		default:
+			t.Fatal("the deaf one's stream has not ended")
+		}
+		deaf.leave() // as gRPC does when the handler has returned
+		other.leave()
+		<-other.err
+		synctest.Wait()
+	})
+}
+
+func TestSubscriber_ShortStallLosesNothing(t *testing.T) {
+	inTable(t, func(t *testing.T, table *Table) {
+		slow := join(table, byID("before-1"), 0)
+		for range backlog {
+			table.establish(1)
+		}
+		for range backlog + 1 { // the initial state too
+			<-slow.events
+		}
+		synctest.Wait()
+		require.Empty(t, slow.events)
+		slow.leave()
+		<-slow.err
+	})
+}
+
+func TestSubscriber_SendErrorEndsTheStream(t *testing.T) {
+	broken := errors.New("broken")
+	s := newSubscriber(nil)
+	s.put(&networkservice.ConnectionEvent{}, 1)
+	err := s.serve(t.Context(), t.Context(), func(*networkservice.ConnectionEvent) error { return broken })
+	require.ErrorIs(t, err, broken)
+}
+
+func TestTable_EndsEveryStreamWithUnavailable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var wg sync.WaitGroup
+		ctx, cancel := context.WithCancel(context.Background())
+		table := NewTable(ctx, &wg)
+		var streams []*joined
+		for range 1000 {
+			streams = append(streams, join(table, nil, 1))
+		}
+		cancel()
+		wg.Wait()
+		for _, j := range streams {
+			require.Equal(t, codes.Unavailable, status.Code(<-j.err))
+			j.leave()
+		}
+		late := join(table, nil, 1)
+		require.Equal(t, codes.Unavailable, status.Code(<-late.err), "none is taken any more")
+		late.leave()
+	})
+}
+
+func TestTable_ForgetsWhatHasEnded(t *testing.T) {
+	inTable(t, func(t *testing.T, table *Table) {
+		for n := range 100 {
+			table.establish(n)
+			table.unwatch(numbered(n).GetId())
+			table.deleted(numbered(n).GetId(), numbered(n))
+			table.failed(numbered(n).GetId(), table.begin(numbered(n).GetId()))
+		}
+		require.Empty(t, table.legs)
+		require.Empty(t, table.behind)
+	})
+}
