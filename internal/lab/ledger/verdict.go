@@ -45,6 +45,8 @@ func (l *Ledger) Verdict(expect Expect) Verdict {
 		why["the client saw DOWN while the endpoint was alive"] = l.counts.ClientDownFalse
 	}
 	for _, c := range l.conns {
+		slices.SortStableFunc(c.calls, func(a, b domain.Call) int { return a.Start.Compare(b.Start) })
+		slices.SortStableFunc(c.events, func(a, b event) int { return a.at.Compare(b.at) })
 		c.judgeUpdates(v, why)
 		c.judgeRest(v, why)
 		l.judgeDeaths(c, why)
@@ -192,7 +194,7 @@ func (l *Ledger) judgeDeaths(c *connection, why map[string]int) {
 func (l *Ledger) refreshDials() int {
 	n := 0
 	var last time.Time
-	for _, at := range l.accepts {
+	for _, at := range slices.SortedFunc(slices.Values(l.accepts), time.Time.Compare) {
 		cutSince := slices.ContainsFunc(l.cuts, func(c cut) bool { return c.at.After(last) && c.at.Before(at) })
 		if !cutSince && l.refreshing(at) {
 			n++

@@ -25,6 +25,7 @@ type Live struct {
 
 	last    scenario.Line // without its time
 	repeats int
+	counts  ledger.Counts // shown last
 }
 
 const (
@@ -36,6 +37,7 @@ const (
 
 // Heading starts a run.
 func (v *Live) Heading(name, text string) {
+	v.counts = ledger.Counts{}
 	v.Text("")
 	v.Text("== " + name + ": " + text)
 	v.print(dim, fmt.Sprintf("%7s  %-8s  %-14s  %-8s  %-4s  %s", "time", "who", "event", "state", "hop", "reason"))
@@ -62,8 +64,12 @@ func (v *Live) Line(line *scenario.Line) {
 		seconds(line.At), line.Who, line.Event, line.State, line.Hop, line.Reason))
 }
 
-// Counts prints the numbers so far.
+// Counts prints the numbers so far, if they have changed.
 func (v *Live) Counts(at time.Duration, c ledger.Counts) {
+	if c == v.counts {
+		return
+	}
+	v.counts = c
 	v.flush()
 	v.print(dim, fmt.Sprintf("%7s  so far: refresh %d  dial %d  cut %d  resume %d  DOWN false %d true %d",
 		seconds(at), c.Refreshes, c.Dials, c.Cuts, c.Resumes, c.DownFalse, c.DownTrue))
