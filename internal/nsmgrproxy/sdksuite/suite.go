@@ -70,7 +70,7 @@ func Load(ctx context.Context, scratch string) (*Suite, error) {
 	replace := make(map[string]string, len(sources))
 	for i, source := range sources {
 		path := filepath.Join(sdkDir, filepath.FromSlash(source))
-		content, err := os.ReadFile(path) //nolint:gosec // a fixed file of the module cache
+		content, err := os.ReadFile(path)
 		if err != nil {
 			return nil, fmt.Errorf("sdksuite: %w", err)
 		}
@@ -116,7 +116,6 @@ func (s *Suite) Run(ctx context.Context, names []string) (map[string]Result, err
 	if raceEnabled {
 		args = append(args, "-race")
 	}
-	//nolint:gosec // the arguments are test names out of the parsed source
 	cmd := exec.CommandContext(ctx, "go", append(args, ".")...)
 	cmd.Dir = s.dir
 	killGroup(cmd)
@@ -139,7 +138,6 @@ func (s *Suite) Run(ctx context.Context, names []string) (map[string]Result, err
 }
 
 func goList(ctx context.Context, args ...string) (string, error) {
-	//nolint:gosec // fixed arguments
 	out, err := exec.CommandContext(ctx, "go", append([]string{"list"}, args...)...).Output()
 	if err != nil {
 		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
