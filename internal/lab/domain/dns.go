@@ -37,9 +37,15 @@ func StartDNS() (*DNS, error) {
 		Handler:           dns.HandlerFunc(d.answer),
 		NotifyStartedFunc: func() { close(started) },
 	}
-	d.wg.Go(func() { _ = d.server.ActivateAndServe() })
-	<-started
-	return d, nil
+	failed := make(chan error, 1)
+	d.wg.Go(func() { failed <- d.server.ActivateAndServe() })
+	select {
+	case <-started:
+		return d, nil
+	case err := <-failed:
+		_ = conn.Close()
+		return nil, fmt.Errorf("dns: %w", err)
+	}
 }
 
 // Close stops the server and waits for it.
@@ -84,7 +90,7 @@ func (d *DNS) answer(w dns.ResponseWriter, query *dns.Msg) {
 			continue
 		}
 		header := " " + strconv.Itoa(recordTTL) + " IN "
-		text := ""
+		var text string
 		switch question.Qtype {
 		case dns.TypeSRV:
 			text = question.Name + header + "SRV 10 100 " + strconv.Itoa(addr.Port) + " " + question.Name

@@ -13,10 +13,7 @@ import (
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/lab/ledger"
 )
 
-// The fake API server's packages start a logger's flusher when they are linked.
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"))
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	initial = networkservice.ConnectionEventType_INITIAL_STATE_TRANSFER

@@ -59,7 +59,7 @@ func Start(spec *Spec) (*Process, error) {
 	}
 	p := &Process{spec: *spec, log: logFile, done: make(chan struct{})}
 	output := &lineWriter{file: logFile, onLine: spec.OnLine}
-	p.cmd = exec.Command(spec.Path, spec.Args...) //nolint:gosec // what to run is the lab's own choice
+	p.cmd = exec.Command(spec.Path, spec.Args...)
 	p.cmd.Env, p.cmd.Dir = spec.Env, spec.Dir
 	p.cmd.Stdout, p.cmd.Stderr = output, output
 	// A group of its own: Ctrl-C on the terminal reaches the lab only, which
@@ -110,9 +110,15 @@ func (p *Process) Stop() {
 // signal reaches the whole group; one that is gone already is no error.
 func (p *Process) signal(s syscall.Signal) { _ = syscall.Kill(-p.cmd.Process.Pid, s) }
 
-// Tail returns the last lines of the log, long ones cut short.
-func (p *Process) Tail(lines int) string {
-	data, err := os.ReadFile(p.spec.Log)
+// Tail returns the last lines of the log.
+func (p *Process) Tail(lines int) string { return Tail(p.spec.Log, lines) }
+
+// Name is the name for messages.
+func (p *Process) Name() string { return p.spec.Name }
+
+// Tail returns the last lines of a file, long ones cut short, or why it cannot.
+func Tail(path string, lines int) string {
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return err.Error()
 	}
@@ -125,9 +131,6 @@ func (p *Process) Tail(lines int) string {
 	}
 	return strings.Join(all, "\n")
 }
-
-// Name is the name for messages.
-func (p *Process) Name() string { return p.spec.Name }
 
 // Build compiles the main package in dir to out. ctx bounds it.
 func Build(ctx context.Context, dir, out string) error {

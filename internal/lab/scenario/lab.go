@@ -86,8 +86,9 @@ func newLab(ctx context.Context, options *Options, watcher Watcher) (*lab, error
 	return l, nil
 }
 
-// close ends everything. A run that failed shows the ends of its logs.
-func (l *lab) close(failure error) error {
+// close ends everything. It returns the ends of the logs if the run failed and
+// somebody wants to know why.
+func (l *lab) close(failure error, why bool) error {
 	if l.client != nil && failure == nil {
 		l.observer.closeConnections(l.client)
 	}
@@ -115,7 +116,7 @@ func (l *lab) close(failure error) error {
 	l.wg.Wait()
 
 	var tails error
-	if failure != nil && !errors.Is(failure, context.Canceled) {
+	if failure != nil && why {
 		tails = l.tails()
 	}
 	logrus.SetOutput(os.Stderr)
@@ -129,13 +130,11 @@ func (l *lab) close(failure error) error {
 
 func (l *lab) tails() error {
 	var text strings.Builder
+	fmt.Fprintf(&text, "--- end of the lab's own log:\n%s", proc.Tail(l.log.Name(), tailLines))
 	for _, child := range l.children {
 		fmt.Fprintf(&text, "\n--- end of the log of %s:\n%s", child.Name(), child.Tail(tailLines))
 	}
-	if text.Len() == 0 {
-		return nil
-	}
-	return fmt.Errorf("%s", text.String())
+	return errors.New(text.String())
 }
 
 // within runs f with a deadline of its own.

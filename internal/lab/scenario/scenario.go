@@ -105,7 +105,12 @@ func Run(ctx context.Context, options *Options, watcher Watcher) (summary *Summa
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, l.close(err)) }()
+	defer func() {
+		if err != nil && ctx.Err() != nil {
+			err = fmt.Errorf("stopped: %w", context.Cause(ctx))
+		}
+		err = errors.Join(err, l.close(err, ctx.Err() == nil))
+	}()
 
 	if err = l.within(establishTimeout, l.establish); err != nil {
 		return nil, fmt.Errorf("no connection within %s: %w", establishTimeout, err)

@@ -36,20 +36,32 @@ const Command = "stock-nsmgr-proxy"
 
 // settings are the variables that matter to the chain.
 type settings struct {
-	Name                   string        `default:"nsmgr-proxy"`
-	ListenOn               []url.URL     `default:"unix:///listen.on.socket" split_words:"true"`
-	MaxTokenLifetime       time.Duration `default:"10m" split_words:"true"`
-	RegistryServerPolicies []string      `default:"etc/nsm/opa/common/.*.rego,etc/nsm/opa/registry/.*.rego,etc/nsm/opa/server/.*.rego" split_words:"true"`
-	RegistryClientPolicies []string      `default:"etc/nsm/opa/common/.*.rego,etc/nsm/opa/registry/.*.rego,etc/nsm/opa/client/.*.rego" split_words:"true"`
-	MapIPFilePath          string        `default:"map-ip.yaml" split_words:"true"`
-	RegistryProxyURL       *url.URL      `split_words:"true"`
-	RegistryURL            *url.URL      `split_words:"true"`
-	LogLevel               string        `default:"INFO" split_words:"true"`
+	Name             string        `default:"nsmgr-proxy"`
+	ListenOn         []url.URL     `default:"unix:///listen.on.socket" split_words:"true"`
+	MaxTokenLifetime time.Duration `default:"10m" split_words:"true"`
+	MapIPFilePath    string        `default:"map-ip.yaml" split_words:"true"`
+	RegistryProxyURL *url.URL      `split_words:"true"`
+	RegistryURL      *url.URL      `split_words:"true"`
+	LogLevel         string        `default:"INFO" split_words:"true"`
+
+	RegistryServerPolicies []string `split_words:"true"`
+	RegistryClientPolicies []string `split_words:"true"`
 }
+
+// The policies that the stock command uses where none are set. The SDK has them
+// built in.
+var (
+	defaultServerPolicies = []string{
+		"etc/nsm/opa/common/.*.rego", "etc/nsm/opa/registry/.*.rego", "etc/nsm/opa/server/.*.rego",
+	}
+	defaultClientPolicies = []string{
+		"etc/nsm/opa/common/.*.rego", "etc/nsm/opa/registry/.*.rego", "etc/nsm/opa/client/.*.rego",
+	}
+)
 
 // Run serves until ctx ends or a listener fails.
 func Run(ctx context.Context) error {
-	set := new(settings)
+	set := &settings{RegistryServerPolicies: defaultServerPolicies, RegistryClientPolicies: defaultClientPolicies}
 	if err := envconfig.Process("nsm", set); err != nil {
 		return fmt.Errorf("stockproxy: %w", err)
 	}
