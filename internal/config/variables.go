@@ -20,7 +20,7 @@ type variable struct {
 func declare(c *Config) []variable {
 	return []variable{
 		{"NSM_NAME", "nsmgr-proxy", "Name of this proxy, unique in its domain; keep it over restarts", text(&c.Name)},
-		{"NSM_LISTEN_ON", "unix:///listen.on.socket", "URLs to listen on (tcp or unix), comma-separated; the first is what others are told", listenURLs(&c.ListenOn)},
+		{"NSM_LISTEN_ON", "unix:///listen.on.socket", "URLs to listen on (tcp or unix), comma-separated; others are told the first tcp one", listenURLs(&c.ListenOn)},
 		{"NSM_REGISTRY_URL", "", "Registry of this domain, host:port or tcp://host:port (required)", address(&c.RegistryURL)},
 		{"NSM_REGISTRY_PROXY_URL", "", "Registry proxy of this domain, host:port or tcp://host:port (required)", address(&c.RegistryProxyURL)},
 		{"SPIFFE_ENDPOINT_SOCKET", "", "Workload API, unix:///path or tcp://ip:port (required)", workloadAPI(&c.SPIFFEEndpointSocket)},

@@ -1,0 +1,114 @@
+package app
+
+import (
+	"context"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/networkservicemesh/sdk/pkg/tools/log"
+	"github.com/networkservicemesh/sdk/pkg/tools/token"
+	"github.com/networkservicemesh/sdk/pkg/tools/tracing"
+	"google.golang.org/grpc"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/config"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/identity"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/nsmgrproxy"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/telemetry"
+)
+
+// run is the process from its configuration on: logs, telemetry, identity,
+// listeners, proxy, in this order, and back in the reverse one.
+func run(ctx context.Context, c *config.Config, warnings []string, logs io.Writer) error {
+	started := time.Now()
+	ctx, stopLogs := telemetry.Logs(ctx, command, c.LogLevel, logs)
+	defer stopLogs()
+	logger := log.FromContext(ctx)
+	logger.Infof("%s %s", command, version())
+	for _, w := range warnings {
+		logger.Warn(w)
+	}
+
+	authorization, err := newAuthorization(ctx, c)
+	if err != nil {
+		return err
+	}
+
+	// Telemetry comes before what may wait for others, so that a process that
+	// waits can be looked into.
+	defer startTelemetry(ctx, c)()
+
+	id, err := identity.Open(ctx, c.SPIFFEEndpointSocket)
+	if err != nil {
+		if ctx.Err() != nil {
+			logger.Infof("app: told to end before it had an identity: %v", err)
+			return nil
+		}
+		return err
+	}
+	defer func() { _ = id.Close() }()
+
+	// Listening comes before the chain is made, which has to know the port.
+	listeners, err := listen(c.ListenOn)
+	if err != nil {
+		return err
+	}
+
+	var background sync.WaitGroup
+	server := grpc.NewServer(serverOptions(id)...)
+	return serve(ctx, server, listeners, &background, func(ctx context.Context) {
+		tokens := id.TokenGenerator(c.MaxTokenLifetime)
+		options := append(authorization,
+			nsmgrproxy.WithName(c.Name),
+			nsmgrproxy.WithListenOn(publicURL(ctx, listeners)),
+			nsmgrproxy.WithDialOptions(dialOptions(id, tokens)...),
+			nsmgrproxy.WithMapIPFilePath(c.MapIPFilePath),
+			nsmgrproxy.WithMonitorGrace(c.MonitorGrace, c.MonitorLocalGrace),
+			nsmgrproxy.WithDialTimeout(c.DialTimeout),
+			nsmgrproxy.WithHopProbeInterval(c.HopProbeInterval),
+			nsmgrproxy.WithHopMaxBackoff(c.HopMaxBackoff),
+			nsmgrproxy.WithWaitGroup(&background),
+		)
+		nsmgrproxy.NewServer(ctx, c.RegistryURL, c.RegistryProxyURL, tokens, options...).Register(server)
+		logger.Infof("Startup completed in %v, SVID: %q", time.Since(started), id.ID())
+	})
+}
+
+func serverOptions(id *identity.Source) []grpc.ServerOption {
+	options := append(tracing.WithTracing(), nsmgrproxy.ServerOptions()...)
+	return append(options, grpc.Creds(id.ServerCredentials()))
+}
+
+// dialOptions neither block nor make calls wait for a connection: an attempt has
+// its own deadline and its own retry behind it, and a caller's patience is not
+// to be spent on it.
+func dialOptions(id *identity.Source, tokens token.GeneratorFunc) []grpc.DialOption {
+	return append(tracing.WithTracingDial(),
+		grpc.WithTransportCredentials(id.ClientCredentials()),
+		grpc.WithDefaultCallOptions(grpc.PerRPCCredentials(token.NewPerRPCCredentials(tokens))),
+	)
+}
+
+// startTelemetry returns what ends it. The process is worth more than what it
+// tells about itself, so a fault is logged and nothing more.
+func startTelemetry(ctx context.Context, c *config.Config) (stop func()) {
+	var stops []func()
+	started := func(stop func(), err error) {
+		if err != nil {
+			log.FromContext(ctx).Errorf("app: going on without: %v", err)
+			return
+		}
+		stops = append(stops, stop)
+	}
+	if c.Telemetry {
+		started(telemetry.Export(ctx, c.Name, c.OpenTelemetryEndpoint, c.MetricsExportInterval))
+	}
+	if c.PprofEnabled {
+		started(telemetry.Profiles(ctx, c.PprofListenOn))
+	}
+	return func() {
+		for _, stop := range stops {
+			stop()
+		}
+	}
+}
