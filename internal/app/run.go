@@ -29,7 +29,7 @@ func run(ctx context.Context, c *config.Config, warnings []string, logs io.Write
 		logger.Warn(w)
 	}
 
-	authorization, err := newAuthorization(ctx, c)
+	options, err := newAuthorization(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func run(ctx context.Context, c *config.Config, warnings []string, logs io.Write
 	server := grpc.NewServer(serverOptions(id)...)
 	return serve(ctx, server, listeners, &background, func(ctx context.Context) {
 		tokens := id.TokenGenerator(c.MaxTokenLifetime)
-		options := append(authorization,
+		options = append(options,
 			nsmgrproxy.WithName(c.Name),
 			nsmgrproxy.WithListenOn(publicURL(ctx, listeners)),
 			nsmgrproxy.WithDialOptions(dialOptions(id, tokens)...),

@@ -26,7 +26,9 @@ const (
 // ends or a listener fails, and then stops. The context that register gets ends
 // first: monitor streams end by it, before their connections are closed. The
 // error is that of a listener.
-func serve(ctx context.Context, server *grpc.Server, listeners []net.Listener, background *sync.WaitGroup, register func(context.Context)) error {
+func serve(
+	ctx context.Context, server *grpc.Server, listeners []net.Listener, background *sync.WaitGroup, register func(context.Context),
+) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	register(ctx)

@@ -34,7 +34,7 @@ func FuzzFromEnv(f *testing.F) {
 			return
 		}
 		require.NotEmpty(t, c.ListenOn)
-		require.True(t, c.DialTimeout > 0)
+		require.Positive(t, c.DialTimeout)
 		require.True(t, c.MonitorGrace == 0 || c.DialTimeout < c.MonitorGrace)
 		if c.RegistryURL.Scheme == "unix" {
 			return // its path may hold what String escapes

@@ -36,6 +36,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // recorder keeps what is logged.
 type recorder struct {
 	log.Logger
+	cancel      context.CancelFunc // ends the context of Open
 	mu          sync.Mutex
 	info, debug []string
 }
@@ -106,6 +107,7 @@ type opened struct {
 func open(t *testing.T, socket string) (<-chan opened, *recorder) {
 	r := &recorder{Logger: log.Default()}
 	ctx, cancel := context.WithTimeout(log.WithLog(context.Background(), r), wait)
+	r.cancel = cancel
 	result := make(chan opened, 1)
 	go func() {
 		source, err := identity.Open(ctx, "unix://"+socket)
@@ -152,12 +154,13 @@ func TestOpenWaitsForEntry(t *testing.T) {
 
 func TestOpenEndsWithContext(t *testing.T) {
 	t.Parallel()
-	socket := socketPath(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	_, err := identity.Open(ctx, "unix://"+socket)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.ErrorContains(t, err, "connect: no such file")
+	result, r := open(t, socketPath(t))
+	eventually(t, func() bool { return r.infos("identity: waiting") == 1 }, "asked once")
+	r.cancel()
+	o := <-result
+	require.Nil(t, o.source)
+	require.ErrorIs(t, o.err, context.Canceled)
+	require.ErrorContains(t, o.err, "connect: no such file", "what the agent said last")
 }
 
 func TestOpenRefusesImpossibleAddress(t *testing.T) {

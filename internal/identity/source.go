@@ -10,7 +10,6 @@ package identity
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -40,6 +39,9 @@ type Source struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	first  chan struct{} // closed when the first SVID is there
+
+	close    sync.Once
+	closeErr error // written by close
 
 	mu      sync.RWMutex
 	current *workloadapi.X509Context // guarded by mu; nil before the first
@@ -76,7 +78,11 @@ func Open(ctx context.Context, addr string) (*Source, error) {
 		return s, nil
 	case <-ctx.Done():
 		_ = s.Close()
-		return nil, fmt.Errorf("identity: no SVID from %q: %w", addr, errors.Join(context.Cause(ctx), s.lastErr))
+		err = context.Cause(ctx)
+		if s.lastErr != nil {
+			err = fmt.Errorf("%w; last answer: %w", err, s.lastErr)
+		}
+		return nil, fmt.Errorf("identity: no SVID from %q: %w", addr, err)
 	}
 }
 
@@ -121,12 +127,14 @@ func (s *Source) ID() string {
 // Close ends the watch and waits for it. The last SVID stays usable, so that
 // connections can be drained after it. It may be called more than once.
 func (s *Source) Close() error {
-	s.cancel()
-	<-s.done
-	if err := s.client.Close(); err != nil && !errors.Is(err, grpc.ErrClientConnClosing) {
-		return fmt.Errorf("identity: close: %w", err)
-	}
-	return nil
+	s.close.Do(func() {
+		s.cancel()
+		<-s.done
+		if err := s.client.Close(); err != nil {
+			s.closeErr = fmt.Errorf("identity: close: %w", err)
+		}
+	})
+	return s.closeErr
 }
 
 // retry is the pause between attempts: doubled from minRetry to maxRetry.

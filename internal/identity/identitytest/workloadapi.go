@@ -148,7 +148,9 @@ func (w *WorkloadAPI) current() state {
 }
 
 // FetchX509SVID streams the SVID with all bundles.
-func (w *WorkloadAPI) FetchX509SVID(_ *workload.X509SVIDRequest, stream grpc.ServerStreamingServer[workload.X509SVIDResponse]) error {
+func (w *WorkloadAPI) FetchX509SVID(
+	_ *workload.X509SVIDRequest, stream grpc.ServerStreamingServer[workload.X509SVIDResponse],
+) error {
 	return w.push(stream, func(s *state) error {
 		certs, key, err := s.svid.MarshalRaw()
 		if err != nil {
@@ -167,7 +169,9 @@ func (w *WorkloadAPI) FetchX509SVID(_ *workload.X509SVIDRequest, stream grpc.Ser
 }
 
 // FetchX509Bundles streams the bundles alone.
-func (w *WorkloadAPI) FetchX509Bundles(_ *workload.X509BundlesRequest, stream grpc.ServerStreamingServer[workload.X509BundlesResponse]) error {
+func (w *WorkloadAPI) FetchX509Bundles(
+	_ *workload.X509BundlesRequest, stream grpc.ServerStreamingServer[workload.X509BundlesResponse],
+) error {
 	return w.push(stream, func(s *state) error {
 		bundles := marshalBundles(s.federated)
 		bundles[w.ca.TrustDomain().IDString()] = marshalBundle(w.ca.Bundle())
