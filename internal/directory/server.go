@@ -116,7 +116,7 @@ func (s *server) another(ctx context.Context, route Route, err error, try int, e
 }
 
 func deadline(ctx context.Context) time.Time {
-	if end, ok := ctx.Deadline(); ok {
+	if end, ok := leg.Deadline(ctx); ok {
 		return end.Add(-margin)
 	}
 	return time.Now().Add(patience)

@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/leg"
 )
 
 // margin is left of a caller's deadline by whoever waits for a connection.
@@ -102,7 +104,7 @@ func (h *hop) await(ctx context.Context, limit time.Duration) error {
 // limit is how long a call waits for a connection: one attempt, or less if the
 // caller's deadline is near. It is to get this error and not its own time-out.
 func (h *hop) limit(ctx context.Context) time.Duration {
-	deadline, ok := ctx.Deadline()
+	deadline, ok := leg.Deadline(ctx)
 	if !ok {
 		return h.dialTimeout
 	}

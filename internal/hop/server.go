@@ -37,10 +37,13 @@ type server struct {
 
 	// mu guards the following field.
 	mu sync.Mutex
-	// closing holds what stops each Close that is still being retried, by the
-	// id under which the far side knows the leg.
-	closing map[string]*retry
+	// closing holds what stops each Close that is still being retried.
+	closing map[farLeg]*retry
 }
+
+// farLeg is a leg as a far side knows it: after a reselect the same id may be
+// in use at another.
+type farLeg struct{ target, id string }
 
 // retry is one Close that goes on behind its caller.
 type retry struct{ cancel context.CancelFunc }
@@ -50,7 +53,7 @@ type retry struct{ cancel context.CancelFunc }
 // the old one is released. A Request that fails leaves the leg on the hop it
 // was on.
 func NewServer(pool *Pool) networkservice.NetworkServiceServer {
-	return &server{pool: pool, closing: make(map[string]*retry)}
+	return &server{pool: pool, closing: make(map[farLeg]*retry)}
 }
 
 // FromLeg returns the handle on the hop that the current leg goes over, or nil.
@@ -62,7 +65,7 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 	if err != nil {
 		return nil, err
 	}
-	s.newer(request.GetConnection().GetId())
+	s.replace(farLeg{handle.Target(), request.GetConnection().GetId()}, nil)
 	conn, err := networkservice.NewNetworkServiceClient(handle).Request(ctx, request)
 	if err != nil {
 		handle.Release()
@@ -85,6 +88,10 @@ func (s *server) Close(ctx context.Context, conn *networkservice.Connection) (*e
 			return nil, err
 		}
 	}
+	if leg.HandedOver(ctx) {
+		handle.Release()
+		return new(emptypb.Empty), nil
+	}
 	if s.connected(ctx, handle) {
 		_, err := networkservice.NewNetworkServiceClient(handle).Close(ctx, conn)
 		if _, lost := errors.AsType[*TransportError](err); !lost {
@@ -101,10 +108,9 @@ func (s *server) connected(ctx context.Context, handle *Handle) bool {
 	return handle.hop.await(ctx, closePatience) == nil && handle.Connected()
 }
 
-// newer drops a Close that is still being retried: a newer Request uses the id.
-func (s *server) newer(id string) { s.replace(id, nil) }
-
-func (s *server) replace(id string, r *retry) {
+// replace drops a Close that is still being retried for one that begins, or for
+// a newer Request, which uses the id.
+func (s *server) replace(id farLeg, r *retry) {
 	s.mu.Lock()
 	old := s.closing[id]
 	if r != nil {
@@ -119,7 +125,7 @@ func (s *server) replace(id string, r *retry) {
 }
 
 // ended forgets a retry, unless another one has taken its place.
-func (s *server) ended(id string, r *retry) {
+func (s *server) ended(id farLeg, r *retry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing[id] == r {
@@ -133,10 +139,11 @@ func (s *server) closeLater(ctx context.Context, handle *Handle, conn *networkse
 	logger.Info("close: hop is down, retrying behind the caller")
 	retryCtx, cancel := context.WithTimeout(s.pool.ctx, closeRetry)
 	r := &retry{cancel: cancel}
-	s.replace(conn.GetId(), r)
+	id := farLeg{handle.Target(), conn.GetId()}
+	s.replace(id, r)
 	s.pool.background(func() {
 		defer handle.Release()
-		defer s.ended(conn.GetId(), r)
+		defer s.ended(id, r)
 		defer cancel()
 		for {
 			_, err := networkservice.NewNetworkServiceClient(handle).Close(retryCtx, conn.Clone())

@@ -13,6 +13,9 @@ const (
 	inPlace reason = iota + 1
 	reselecting
 	expired
+	abandoned
+	handedOver
+	closed
 )
 
 func withLeg(ctx context.Context, l *Leg) context.Context {
@@ -40,6 +43,10 @@ func Reselecting(ctx context.Context) bool { return ctx.Value(reasonKey{}) == re
 
 // Expired tells a Close because the tokens ran out from the client's own.
 func Expired(ctx context.Context) bool { return ctx.Value(reasonKey{}) == expired }
+
+// HandedOver tells a Close that is for this process alone: the far side's leg
+// goes on under another connection.
+func HandedOver(ctx context.Context) bool { return ctx.Value(reasonKey{}) == handedOver }
 
 // State returns what the leg remembers of type T, made at the first use. It
 // belongs to whoever handles the current Request or Close: the turn of the leg

@@ -16,6 +16,10 @@
 //     leg exactly as it was.
 //   - Close always frees what is kept here, whatever the far side says. A Close
 //     for an unknown connection is passed on if its path leads on.
+//   - A Request runs on behind a caller that gives up, for a while. An abandoned
+//     refresh is kept; an abandoned first Request is taken over by whoever asks
+//     again, or closed at the far side when its late answer comes (abandon.go).
+//   - A Close that was made before the last good Request is ignored.
 //   - RESELECT_REQUESTED closes the old leg first; the elements below can tell
 //     that Close by Reselecting.
 //   - A leg whose previous hop's token runs out is closed, one request's time
@@ -33,7 +37,6 @@ import (
 	"time"
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
-	"github.com/networkservicemesh/sdk/pkg/networkservice/core/next"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 )
@@ -53,6 +56,8 @@ type Leg struct {
 	// request is the last good request as it arrived, with the connection that
 	// was answered in it. Never handed out, only clones of it.
 	request *networkservice.NetworkServiceRequest
+	// incoming is the request that is under way, as it arrived.
+	incoming *networkservice.NetworkServiceRequest
 	// caller is who sent it: the peer and the call's metadata, which carry the
 	// certificate and the token that the elements below look at.
 	caller caller
@@ -68,6 +73,11 @@ type Leg struct {
 	// interrupt ends a re-request in place: whoever comes from downstream does
 	// not wait for one. Guarded by the table's lock.
 	interrupt context.CancelFunc
+	// waiters counts who waits for the turn, and abandoned is set on a leg whose
+	// first Request was answered when its caller had given up. Guarded by the
+	// table's lock.
+	waiters   int
+	abandoned bool
 }
 
 // Table holds the legs of one chain.
@@ -78,12 +88,14 @@ type Table struct {
 	// mu guards all following fields.
 	mu   sync.Mutex
 	legs map[string]*Leg
-	done bool
+	// first holds the legs whose first Request is in flight or was abandoned.
+	first map[origin]*Leg
+	done  bool
 }
 
 // New makes a table that lives as long as ctx.
 func New(ctx context.Context, wg *sync.WaitGroup) *Table {
-	t := &Table{ctx: ctx, wg: wg, legs: make(map[string]*Leg)}
+	t := &Table{ctx: ctx, wg: wg, legs: make(map[string]*Leg), first: make(map[origin]*Leg)}
 	wg.Go(func() {
 		<-ctx.Done()
 		t.mu.Lock()
@@ -132,6 +144,16 @@ func (t *Table) enter(ctx context.Context, id string, create bool) (*Leg, error)
 // take waits for the turn. It returns false if the leg left the table while we
 // waited.
 func (l *Leg) take(ctx context.Context) (bool, error) {
+	l.wait(1)
+	ok, err := l.await(ctx)
+	l.wait(-1)
+	if err != nil {
+		l.forsaken()
+	}
+	return ok, err
+}
+
+func (l *Leg) await(ctx context.Context) (bool, error) {
 	select {
 	case <-l.turn:
 	case <-ctx.Done():
@@ -142,6 +164,12 @@ func (l *Leg) take(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	return true, nil
+}
+
+func (l *Leg) wait(n int) {
+	l.table.mu.Lock()
+	defer l.table.mu.Unlock()
+	l.waiters += n
 }
 
 func (l *Leg) leave() { l.turn <- struct{}{} }
@@ -155,6 +183,9 @@ func (l *Leg) drop() {
 	defer l.table.mu.Unlock()
 	if l.table.legs[l.id] == l {
 		delete(l.table.legs, l.id)
+	}
+	if l.abandoned {
+		delete(l.table.first, originOf(l.request.GetConnection()))
 	}
 }
 
@@ -179,13 +210,4 @@ func (c caller) context(ctx context.Context) context.Context {
 		ctx = metadata.NewIncomingContext(ctx, c.md)
 	}
 	return ctx
-}
-
-// keep remembers a good request and its answer. The caller has the turn.
-func (l *Leg) keep(ctx context.Context, own *networkservice.NetworkServiceRequest, answer *networkservice.Connection) {
-	own.Connection = answer.Clone()
-	l.request = own
-	l.caller = callerOf(ctx)
-	l.server = next.Server(ctx)
-	l.established = true
 }

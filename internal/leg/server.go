@@ -27,16 +27,24 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 		return nil, fmt.Errorf("leg: waiting for an earlier request: %w", err)
 	}
 	defer l.leave()
-	ctx = withLeg(ctx, l)
-
-	reselected := l.established && request.GetConnection().GetState() == networkservice.State_RESELECT_REQUESTED
-	if reselected {
-		l.closeOld(ctx)
+	first := !l.established
+	if first {
+		if err := l.adopt(ctx, request); err != nil {
+			l.drop()
+			return nil, fmt.Errorf("leg: waiting for an abandoned request: %w", err)
+		}
+		defer s.table.begin(l, request.GetConnection())()
+	}
+	run, cancel := detach(withLeg(ctx, l))
+	defer cancel()
+	if !first && request.GetConnection().GetState() == networkservice.State_RESELECT_REQUESTED {
+		l.closeOld(run)
 	}
 	// The elements below change what they pass on; the copy is for Rerequest.
 	own := request.Clone()
+	l.incoming = own
 	early := requestTime(ctx)
-	conn, err := next.Server(ctx).Request(ctx, request)
+	conn, err := next.Server(ctx).Request(run, request)
 	if err != nil {
 		if !l.established {
 			l.drop()
@@ -46,14 +54,20 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 	conn.State = networkservice.State_UP
 	l.keep(ctx, own, conn)
 	l.startExpiry(conn, early)
+	l.settle(ctx, run, first)
 	return conn, nil
 }
 
-// closeOld ends the leg before a new selection. Its failure is the old far
-// side's affair: it must not keep the client from the new one.
+// closeOld ends the leg before a new selection, in half of the caller's time at
+// most. Its failure is the old far side's affair: it must not keep the client
+// from the new one.
 func (l *Leg) closeOld(ctx context.Context) {
 	log.FromContext(ctx).Info("leg: reselect requested, closing the old leg")
-	closeCtx, cancel := context.WithTimeout(l.caller.context(context.WithoutCancel(ctx)), closeTimeout)
+	timeout := closeTimeout
+	if deadline := callerDeadline(ctx); !deadline.IsZero() {
+		timeout = min(timeout, time.Until(deadline)/2)
+	}
+	closeCtx, cancel := context.WithTimeout(l.caller.context(ctx), timeout)
 	defer cancel()
 	if _, err := l.server.Close(withReason(closeCtx, reselecting), l.request.GetConnection().Clone()); err != nil {
 		log.FromContext(ctx).Warnf("leg: close before reselect: %v", err)
@@ -66,24 +80,41 @@ func (l *Leg) closeOld(ctx context.Context) {
 func (s *server) Close(ctx context.Context, conn *networkservice.Connection) (*emptypb.Empty, error) {
 	l, err := s.table.enter(ctx, conn.GetId(), conn.GetNextPathSegment() != nil)
 	if err != nil {
+		// The caller has no more time for a Request that is still in flight; what
+		// it wants is clear all the same.
+		s.table.closeBehind(conn)
 		return nil, fmt.Errorf("leg: waiting for an earlier request: %w", err)
 	}
 	if l == nil {
 		return new(emptypb.Empty), nil
 	}
 	defer l.leave()
-	defer l.drop()
 	if l.established {
+		known := l.request.GetConnection()
+		if older(conn, known) {
+			log.FromContext(ctx).Info("leg: a Close from before the last Request, ignored")
+			return new(emptypb.Empty), nil
+		}
 		// What the caller knows of the connection may be older than what we do.
-		conn = l.request.GetConnection().Clone()
+		conn = known.Clone()
 	}
+	defer l.drop()
 	ctx = withLeg(ctx, l)
 	return next.Server(ctx).Close(ctx, conn)
 }
 
+// older tells whether a Close was made before the last good Request: the hop
+// before us, which signs each of its calls anew, signed it earlier. Certificates
+// can make expiries stand still, so equal ones say nothing.
+func older(closed, known *networkservice.Connection) bool {
+	a, b := closed.GetPrevPathSegment().GetExpires(), known.GetPrevPathSegment().GetExpires()
+	return a != nil && b != nil && a.AsTime().Before(b.AsTime())
+}
+
 // Rerequest sends the leg's own copy of the last good request again. The error
 // is the far side's, or the context's; the leg stays as it was then. A leg that
-// is gone needs none: that is no error.
+// is gone needs none: that is no error. It yields to whoever comes from
+// downstream.
 func (l *Leg) Rerequest(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -244,7 +244,7 @@ func TestInbound_NamesAreStrippedAndGivenBack(t *testing.T) {
 		require.Equal(w, "service", got.GetNetworkService())
 
 		finds := w.local.asked()
-		w.refreshing(s, conn, 1)
+		conn = w.refreshing(s, conn, 1)
 		require.Equal(w, finds, w.local.asked(), "a refresh looks nothing up")
 		require.NoError(w, w.close(conn))
 		require.Equal(w, "endpoint", w.far.Closes()[0].GetNetworkServiceEndpointName())
