@@ -91,9 +91,12 @@ func TestTwoProcessesTenIdleCuts(t *testing.T) {
 		require.False(t, summary.Held)
 		// Each heal takes its time before the next limit starts to run.
 		require.GreaterOrEqual(t, summary.Cuts, cuts/3, "the balancer did not cut")
-		require.InDelta(t, summary.Cuts, summary.DownFalse, 1)
-		require.InDelta(t, summary.Cuts, summary.ClientDownFalse, 1)
-		require.InDelta(t, summary.Cuts, summary.Heals, 1)
+		// One DOWN per cut of a connection that was UP. On a busy machine a cut
+		// may hit a heal instead, which then has nothing to report.
+		require.LessOrEqual(t, summary.DownFalse, summary.Cuts)
+		require.GreaterOrEqual(t, summary.DownFalse, max(2, summary.Cuts/2))
+		require.InDelta(t, summary.DownFalse, summary.ClientDownFalse, 1)
+		require.InDelta(t, summary.DownFalse, summary.Heals, 1)
 	})
 }
 
