@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 )
@@ -46,27 +47,30 @@ func (h *Handle) Target() string { return h.hop.target }
 func (h *Handle) Users() int { return int(h.hop.users.Load()) }
 
 // Connected tells whether the hop is usable at this moment.
-func (h *Handle) Connected() bool { return h.hop.cc.GetState() == connectivity.Ready }
+func (h *Handle) Connected() bool { return h.hop.conn.Load().cc.GetState() == connectivity.Ready }
 
 // Invoke sends a unary call over the hop.
 func (h *Handle) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	if err := h.hop.await(ctx, h.hop.limit(ctx)); err != nil {
+	c := h.hop.conn.Load()
+	if err := c.await(ctx, h.hop.limit(ctx)); err != nil {
 		return err
 	}
+	defer h.pool.suspect(ctx, c)()
 	call := new(call)
-	err := h.hop.cc.Invoke(context.WithValue(ctx, callKey{}, call), method, args, reply, failFast(opts)...)
-	return call.wrap(h.hop.target, err)
+	err := c.cc.Invoke(context.WithValue(ctx, callKey{}, call), method, args, reply, failFast(opts)...)
+	return call.wrap(ctx, h.hop.target, err)
 }
 
 // NewStream opens a stream over the hop. Errors of the stream itself come as
 // gRPC returns them.
 func (h *Handle) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	if err := h.hop.await(ctx, h.hop.limit(ctx)); err != nil {
+	c := h.hop.conn.Load()
+	if err := c.await(ctx, h.hop.limit(ctx)); err != nil {
 		return nil, err
 	}
 	call := new(call)
-	stream, err := h.hop.cc.NewStream(context.WithValue(ctx, callKey{}, call), desc, method, failFast(opts)...)
-	return stream, call.wrap(h.hop.target, err)
+	stream, err := c.cc.NewStream(context.WithValue(ctx, callKey{}, call), desc, method, failFast(opts)...)
+	return stream, call.wrap(ctx, h.hop.target, err)
 }
 
 // failFast puts our own wait in the place of gRPC's WaitForReady, which has no
@@ -96,9 +100,13 @@ type call struct{ answered atomic.Bool }
 
 type callKey struct{}
 
-func (c *call) wrap(target string, err error) error {
+func (c *call) wrap(ctx context.Context, target string, err error) error {
 	if err == nil || c.answered.Load() {
 		return err
+	}
+	if status.Code(err) == codes.Canceled && ctx.Err() == nil {
+		// It was not the caller who gave up, but we who replaced the connection.
+		err = status.Error(codes.Unavailable, "connection replaced: "+status.Convert(err).Message())
 	}
 	return &TransportError{Target: target, Err: err}
 }

@@ -17,67 +17,79 @@ import (
 // margin is left of a caller's deadline by whoever waits for a connection.
 const margin = time.Second
 
-// hop is the connection to one target.
+// hop is what the handles on one target share. The connection in it may be
+// replaced; the handles stay.
 type hop struct {
 	// Set once at construction.
 	target      string
 	dialTimeout time.Duration
-	cc          *grpc.ClientConn
-	stop        context.CancelFunc
-	wakeup      chan struct{}
 	log         log.Logger
 
 	// users counts the handles. It changes under the pool's lock only; atomic so
-	// that the goroutines of the hop may look without it.
+	// that others may look without it.
 	users atomic.Int64
-	// lastPayload is when a message last went either way, in Unix nanoseconds.
-	lastPayload atomic.Int64
 	// dials counts the connections that came up.
 	dials atomic.Int64
+	// conn is the current connection. It is replaced under the pool's lock only.
+	conn atomic.Pointer[conn]
 
 	// closing is the linger of a hop without handles. Guarded by the pool's lock.
 	closing *time.Timer
 }
 
+// conn is one gRPC connection with what keeps it up.
+type conn struct {
+	// Set once at construction.
+	hop    *hop
+	cc     *grpc.ClientConn
+	stop   context.CancelFunc
+	wakeup chan struct{}
+
+	// lastPayload is when a message last went either way, in Unix nanoseconds.
+	lastPayload atomic.Int64
+	// suspected is set while somebody finds out whether the peer is alive.
+	suspected atomic.Bool
+}
+
 // wake tells the keeper that somebody uses the hop now.
-func (h *hop) wake() {
+func (c *conn) wake() {
 	select {
-	case h.wakeup <- struct{}{}:
+	case c.wakeup <- struct{}{}:
 	default: // one token is enough: the keeper looks at everything anew
 	}
 }
 
 // keep dials whenever the hop is used and not connected. gRPC by itself waits
 // for the next call after a cut; a leg that only listens would wait with it.
-func (h *hop) keep(ctx context.Context) {
+func (c *conn) keep(ctx context.Context) {
 	for ctx.Err() == nil {
-		state := h.cc.GetState()
+		state := c.cc.GetState()
 		if state == connectivity.Shutdown {
 			return
 		}
 		if state == connectivity.Idle {
-			if h.users.Load() == 0 {
+			if c.hop.users.Load() == 0 {
 				select {
 				case <-ctx.Done():
-				case <-h.wakeup:
+				case <-c.wakeup:
 				}
 				continue
 			}
-			h.cc.Connect()
+			c.cc.Connect()
 		}
-		h.cc.WaitForStateChange(ctx, state)
+		c.cc.WaitForStateChange(ctx, state)
 	}
 }
 
 // await waits for the verdict of one attempt at a connection, at most limit. A
 // failed attempt is no error: the call that follows fails at once, and with the
 // reason. An attempt that is still under way is one.
-func (h *hop) await(ctx context.Context, limit time.Duration) error {
+func (c *conn) await(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	tried := false
 	for {
-		state := h.cc.GetState()
+		state := c.cc.GetState()
 		switch state {
 		case connectivity.Ready, connectivity.Shutdown:
 			return nil
@@ -90,11 +102,11 @@ func (h *hop) await(ctx context.Context, limit time.Duration) error {
 		case connectivity.Connecting:
 			tried = true
 		case connectivity.Idle:
-			h.cc.Connect()
+			c.cc.Connect()
 		}
-		if !h.cc.WaitForStateChange(ctx, state) {
+		if !c.cc.WaitForStateChange(ctx, state) {
 			return &TransportError{
-				Target: h.target,
+				Target: c.hop.target,
 				Err:    status.Errorf(codes.Unavailable, "no connection within %s (%s)", limit, state),
 			}
 		}
@@ -112,9 +124,9 @@ func (h *hop) limit(ctx context.Context) time.Duration {
 	return min(h.dialTimeout, max(left-margin, left/2))
 }
 
-func (h *hop) close() {
-	h.stop()
-	if err := h.cc.Close(); err != nil {
-		h.log.Debugf("close: %v", err)
+func (c *conn) close() {
+	c.stop()
+	if err := c.cc.Close(); err != nil {
+		c.hop.log.Debugf("close: %v", err)
 	}
 }

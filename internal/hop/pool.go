@@ -15,6 +15,8 @@
 //     then with a capped backoff, and a silent one is probed (see probe.go).
 //   - A call waits for a connection no longer than one attempt at it may take.
 //     How long the far side takes to answer is the caller's business alone.
+//   - A Request that is not answered for a while has the hop checked, and the
+//     connection replaced if the peer is gone (suspect.go).
 //   - A call that failed without an answer from the far side returns a
 //     *TransportError; any other error is the far side's own word.
 //
@@ -128,34 +130,59 @@ func (p *Pool) retain(h *hop) *Handle {
 		h.closing.Stop()
 		h.closing = nil
 	}
-	h.wake()
+	h.conn.Load().wake()
 	return &Handle{pool: p, hop: h}
 }
 
-// open makes the hop and starts its goroutines. It does not dial: that is done
-// by the hop's keeper. The caller holds mu.
+// open makes the hop. The caller holds mu.
 func (p *Pool) open(target string) (*hop, error) {
 	h := &hop{
 		target:      target,
 		dialTimeout: p.opts.DialTimeout,
-		wakeup:      make(chan struct{}, 1),
 		log:         log.FromContext(p.ctx).WithField("hop", target),
 	}
-	cc, err := grpc.NewClient(target, p.dialOptions(h)...)
-	if err != nil {
-		return nil, fmt.Errorf("hop: %s: %w", target, err)
-	}
-	h.cc = cc
-	ctx, cancel := context.WithCancel(p.ctx)
-	h.stop = cancel
-	p.wg.Go(func() { h.keep(ctx) })
-	if p.opts.ProbeInterval > 0 {
-		p.wg.Go(func() { h.probe(ctx, p.opts.ProbeInterval) })
+	if err := p.connect(h); err != nil {
+		return nil, err
 	}
 	return h, nil
 }
 
-func (p *Pool) dialOptions(h *hop) []grpc.DialOption {
+// connect gives h a connection and starts its goroutines. It does not dial: that
+// is done by the keeper. The caller holds mu.
+func (p *Pool) connect(h *hop) error {
+	c := &conn{hop: h, wakeup: make(chan struct{}, 1)}
+	cc, err := grpc.NewClient(h.target, p.dialOptions(c)...)
+	if err != nil {
+		return fmt.Errorf("hop: %s: %w", h.target, err)
+	}
+	ctx, cancel := context.WithCancel(p.ctx)
+	c.cc, c.stop = cc, cancel
+	p.wg.Go(func() { c.keep(ctx) })
+	if p.opts.ProbeInterval > 0 {
+		p.wg.Go(func() { c.probe(ctx, p.opts.ProbeInterval) })
+	}
+	h.conn.Store(c)
+	return nil
+}
+
+// replace puts a new connection in the place of one whose peer is gone. Calls on
+// the old one fail at once, and may be made again on the new one.
+func (p *Pool) replace(old *conn) {
+	p.mu.Lock()
+	if p.done || old.hop.conn.Load() != old || p.hops[old.hop.target] != old.hop {
+		p.mu.Unlock()
+		return
+	}
+	err := p.connect(old.hop)
+	p.mu.Unlock()
+	if err != nil {
+		old.hop.log.Errorf("replace: %v", err)
+		return
+	}
+	old.close()
+}
+
+func (p *Pool) dialOptions(c *conn) []grpc.DialOption {
 	connect := grpc.ConnectParams{
 		Backoff: backoff.Config{
 			BaseDelay:  min(baseBackoff, p.opts.MaxBackoff),
@@ -169,7 +196,7 @@ func (p *Pool) dialOptions(h *hop) []grpc.DialOption {
 	opts := append([]grpc.DialOption{}, p.opts.DialOptions...)
 	opts = append(opts,
 		grpc.WithConnectParams(connect),
-		grpc.WithStatsHandler(h),
+		grpc.WithStatsHandler(c),
 		// The pool decides when a hop is no longer needed, not a timer in gRPC.
 		grpc.WithIdleTimeout(0),
 		grpc.WithSharedWriteBuffer(true),
@@ -204,7 +231,7 @@ func (p *Pool) expire(h *hop) {
 	}
 	delete(p.hops, h.target)
 	p.mu.Unlock()
-	h.close()
+	h.conn.Load().close()
 }
 
 // background runs f on a goroutine of the pool, or not at all once the pool has
@@ -229,6 +256,6 @@ func (p *Pool) closeAll() {
 	}
 	p.mu.Unlock()
 	for _, h := range hops {
-		h.close()
+		h.conn.Load().close()
 	}
 }

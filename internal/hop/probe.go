@@ -17,8 +17,7 @@ import (
 // certificate. What it answers does not matter: that it answers does. A probe
 // without an answer changes nothing by itself; the HTTP/2 ping behind it ends
 // the connection if the peer is gone.
-func (h *hop) probe(ctx context.Context, interval time.Duration) {
-	client := grpc_health_v1.NewHealthClient(h.cc)
+func (c *conn) probe(ctx context.Context, interval time.Duration) {
 	timer := time.NewTimer(interval)
 	defer timer.Stop()
 	for {
@@ -27,23 +26,30 @@ func (h *hop) probe(ctx context.Context, interval time.Duration) {
 			return
 		case <-timer.C:
 		}
-		silence := time.Since(time.Unix(0, h.lastPayload.Load()))
+		silence := time.Since(time.Unix(0, c.lastPayload.Load()))
 		if silence < interval {
 			timer.Reset(interval - silence)
 			continue
 		}
-		if h.users.Load() > 0 && h.cc.GetState() == connectivity.Ready {
-			h.check(ctx, client, interval)
+		if c.hop.users.Load() > 0 && c.cc.GetState() == connectivity.Ready {
+			if err := c.check(ctx, interval); err != nil {
+				c.hop.log.Debugf("probe: %v", err)
+			}
 		}
 		timer.Reset(interval)
 	}
 }
 
-func (h *hop) check(ctx context.Context, client grpc_health_v1.HealthClient, interval time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, interval)
+// check asks the peer for its health. A peer that answers, whatever it answers,
+// is alive.
+func (c *conn) check(ctx context.Context, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	_, err := client.Check(ctx, &grpc_health_v1.HealthCheckRequest{}, grpc.WaitForReady(false))
-	if err != nil {
-		h.log.Debugf("probe: %v", err)
+	call := new(call)
+	ctx = context.WithValue(ctx, callKey{}, call)
+	_, err := grpc_health_v1.NewHealthClient(c.cc).Check(ctx, new(grpc_health_v1.HealthCheckRequest), grpc.WaitForReady(false))
+	if call.answered.Load() {
+		return nil
 	}
+	return err
 }

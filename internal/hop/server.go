@@ -105,7 +105,7 @@ func (s *server) Close(ctx context.Context, conn *networkservice.Connection) (*e
 
 // connected waits a little for the hop.
 func (s *server) connected(ctx context.Context, handle *Handle) bool {
-	return handle.hop.await(ctx, closePatience) == nil && handle.Connected()
+	return handle.hop.conn.Load().await(ctx, closePatience) == nil && handle.Connected()
 }
 
 // replace drops a Close that is still being retried for one that begins, or for

@@ -1,0 +1,58 @@
+package hop
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc/connectivity"
+)
+
+const (
+	// suspectAfter is how long a call may go unanswered before the hop is
+	// checked. Setting up a connection at the far side takes a few hundred
+	// milliseconds.
+	suspectAfter = 3 * time.Second
+	// aliveWithin is how long the answer to that check may take. Together they
+	// leave a caller with the SDK's 15 s the time for an attempt at a new
+	// connection and a second Request.
+	aliveWithin = 4 * time.Second
+)
+
+// suspect watches over one call: as long as it is not answered, the peer has to
+// show now and then that it is alive. A slow answer of a living peer is left
+// alone; the connection to a dead one is replaced, which fails the call. The
+// HTTP/2 ping would come to the same end, but later than the caller's deadline.
+func (p *Pool) suspect(ctx context.Context, c *conn) (answered func()) {
+	if p.opts.ProbeInterval <= 0 {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	timer := time.AfterFunc(suspectAfter, func() {
+		p.background(func() { p.examine(ctx, c) })
+	})
+	return func() {
+		timer.Stop()
+		cancel()
+	}
+}
+
+// examine checks the peer until the call is answered. One at a time is enough:
+// it stands for all calls on the connection.
+func (p *Pool) examine(ctx context.Context, c *conn) {
+	if !c.suspected.CompareAndSwap(false, true) {
+		return
+	}
+	defer c.suspected.Store(false)
+	for ctx.Err() == nil && c.cc.GetState() == connectivity.Ready {
+		// Not the call's context: its end is no answer.
+		if err := c.check(p.ctx, aliveWithin); err != nil && c.cc.GetState() == connectivity.Ready {
+			c.hop.log.Infof("peer does not answer, replacing the connection: %v", err)
+			p.replace(c)
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(suspectAfter):
+		}
+	}
+}
