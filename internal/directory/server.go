@@ -25,6 +25,9 @@ const (
 	// margin is left of the caller's deadline, so that it gets the error and not
 	// its own timeout.
 	margin = time.Second
+	// brief is how long a refresh that could be answered without the far side is
+	// tried: what a balancer takes to pass on a connection again.
+	brief = 3 * time.Second
 	// firstPause and maxPause bound the pauses between tries.
 	firstPause = 100 * time.Millisecond
 	maxPause   = time.Second
@@ -51,7 +54,7 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 			return nil, err
 		}
 	}
-	end := deadline(ctx)
+	began, end := time.Now(), deadline(ctx)
 	for try := 0; ; try++ {
 		// The elements behind change what they are given.
 		conn, err := route.request(ctx, request.Clone())
@@ -59,7 +62,7 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 			*kept = route
 			return conn, nil
 		}
-		again, ok := s.another(ctx, route, err, try, end)
+		again, ok := s.another(ctx, route, err, try, began, end)
 		if !ok {
 			return nil, err
 		}
@@ -89,10 +92,13 @@ func (r Route) strip(conn *networkservice.Connection) {
 }
 
 // another decides whether a failed Request is tried again, and where.
-func (s *server) another(ctx context.Context, route Route, err error, try int, end time.Time) (Route, bool) {
+func (s *server) another(ctx context.Context, route Route, err error, try int, began, end time.Time) (Route, bool) {
 	_, lost := errors.AsType[*hop.TransportError](err)
 	if !lost && try > 0 {
 		return Route{}, false
+	}
+	if lost && leg.HasStopgap(ctx) {
+		end = earlier(end, began.Add(brief))
 	}
 	ctx, cancel := context.WithDeadline(ctx, end)
 	defer cancel()
@@ -120,6 +126,13 @@ func deadline(ctx context.Context) time.Time {
 		return end.Add(-margin)
 	}
 	return time.Now().Add(patience)
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 func (s *server) Close(ctx context.Context, conn *networkservice.Connection) (*emptypb.Empty, error) {

@@ -48,6 +48,15 @@ func (t *Table) resume(r *relay, w word) {
 	}
 }
 
+// setLost notes since when the leg's stream is not open.
+func (t *Table) setLost(r *relay, since time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r.entry.relay == r {
+		r.entry.lost = since
+	}
+}
+
 // busy tells whether a Request of the leg is in flight.
 func (t *Table) busy(r *relay) bool {
 	t.mu.Lock()

@@ -23,7 +23,7 @@ const (
 	maxPause   = 2 * time.Second
 	// steady is how long a stream must have lasted for the pauses to start over:
 	// one that a peer ends right after its initial state is not a success.
-	steady = 5 * time.Second
+	steady = time.Second
 	// spreadPerLeg and maxSpread spread the first attempt after a cut over the
 	// legs of the hop, so that thousands do not come in one burst.
 	spreadPerLeg = time.Millisecond
@@ -131,6 +131,7 @@ func (r *relay) noteLoss(err error) {
 		return
 	}
 	r.lost = true
+	r.table.setLost(r, r.lastWord)
 	r.log.Infof("monitor stream lost, resuming within %s: %v", r.grace, err)
 }
 
@@ -139,6 +140,7 @@ func (r *relay) noteResumed() {
 		r.log.Infof("monitor stream resumed after %s", time.Since(r.lastWord).Round(time.Millisecond))
 	}
 	r.lost, r.down = false, false
+	r.table.setLost(r, time.Time{})
 }
 
 // rerequest puts the leg back in place at a far side that has lost it.

@@ -29,9 +29,13 @@ func NewServer(t *Table, grace func(ctx context.Context) time.Duration) networks
 func (s *server) Request(ctx context.Context, request *networkservice.NetworkServiceRequest) (*networkservice.Connection, error) {
 	id := request.GetConnection().GetId()
 	e := s.table.begin(id)
-	conn, err := next.Server(ctx).Request(ctx, request)
+	withStopgap := leg.WithStopgap(ctx, func() bool { return s.hasStopgap(ctx, e) })
+	conn, err := next.Server(ctx).Request(withStopgap, request)
 	if err != nil {
 		s.table.failed(id, e)
+		if conn := s.stopgap(ctx, e, request, err); conn != nil {
+			return conn, nil
+		}
 		return nil, err
 	}
 	told := conn.Clone()
@@ -104,7 +108,8 @@ func (t *Table) failed(id string, e *entry) {
 func (t *Table) answered(e *entry, told *networkservice.Connection, inPlace bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e.inFlight = false
+	e.inFlight, e.owed = false, false
+	e.lost = time.Time{}
 	known := inPlace && e.told != nil && e.told.GetState() == told.GetState() &&
 		proto.Equal(e.told.GetContext(), told.GetContext()) && samePath(e.told.GetPath(), told.GetPath())
 	if known {
@@ -143,6 +148,7 @@ func (t *Table) unwatch(id string) {
 	var old *relay
 	if e != nil {
 		old, e.relay = e.relay, nil
+		e.owed = false
 		e.stopDoubt()
 		e.held = nil
 	}

@@ -60,6 +60,11 @@ type entry struct {
 	// doubt delivers a DOWN that neither the answer nor a later word explains.
 	doubt *time.Timer
 	relay *relay
+	// lost is since when the leg's stream is not open, or zero.
+	lost time.Time
+	// owed is set while a refresh that was answered for the far side has not
+	// been delivered to it.
+	owed bool
 }
 
 var _ networkservice.MonitorConnectionServer = (*Table)(nil)

@@ -136,28 +136,20 @@ func TestBlackHole_IsNoticedInUnder30s(t *testing.T) {
 	})
 }
 
-func TestRefresh_WaitsForAHopThatComesBack(t *testing.T) {
+func TestRequest_WaitsForAHopThatComesBack(t *testing.T) {
 	inBubble(t, func(w *world) {
-		s := w.subscribe(1)
-		defer s.end()
-		conn := w.establish(1)
-		s.up()
 		w.wire.Refuse(farAddr, true)
-		w.wire.Cut(farAddr)
 		time.AfterFunc(8*time.Second, func() { w.wire.Refuse(farAddr, false) })
-		_, err := w.request(again(conn))
+		_, err := w.request(newRequest(1))
 		require.NoError(w, err, "retried until a second before the caller's deadline")
-		s.up()
 	})
 }
 
-func TestRefresh_ErrorComesBeforeTheCallersDeadline(t *testing.T) {
+func TestRequest_ErrorComesBeforeTheCallersDeadline(t *testing.T) {
 	inBubble(t, func(w *world) {
-		conn := w.establish(1)
 		w.wire.Refuse(farAddr, true)
-		w.wire.Cut(farAddr)
 		began := time.Now()
-		_, err := w.request(again(conn))
+		_, err := w.request(newRequest(1))
 		require.Equal(w, codes.Unavailable, status.Code(err), "%v", err)
 		require.Less(w, time.Since(began), callTime)
 		require.Greater(w, time.Since(began), callTime-3*time.Second)

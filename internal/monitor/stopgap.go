@@ -1,0 +1,132 @@
+package monitor
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/networkservicemesh/api/pkg/api/networkservice"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/hop"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/leg"
+)
+
+// A stock forwarder turns any error of a refresh into a DOWN of its own and stops
+// monitoring. So a refresh that asks for nothing new, and whose hop is lost but
+// inside its grace, is answered with the last known state, and delivered when the
+// hop is back. The far side's expiries in the answer say that nothing was renewed
+// behind us.
+
+const (
+	// nearEnd is how much life the far side's tokens must have left, beyond the
+	// grace: a far side closes one request's time early, and the refresh has to
+	// be delivered by then.
+	nearEnd = 15 * time.Second
+	// deliveryPause is the time between attempts to deliver.
+	deliveryPause = time.Second
+)
+
+// hasStopgap tells whether the Request could be answered without the far side.
+func (s *server) hasStopgap(ctx context.Context, e *entry) bool {
+	return !leg.InPlace(ctx) && s.table.inGrace(e) > 0 && leg.Pure(ctx)
+}
+
+// stopgap answers a Request that failed with err, or returns nil.
+func (s *server) stopgap(ctx context.Context, e *entry, request *networkservice.NetworkServiceRequest, err error) *networkservice.Connection {
+	if _, lost := errors.AsType[*hop.TransportError](err); !lost || !s.hasStopgap(ctx, e) {
+		return nil
+	}
+	answer := s.table.tellLastKnown(e, request.GetConnection())
+	if answer == nil {
+		return nil
+	}
+	s.table.logger(answer.GetId()).Info("refresh answered with the last known state, to be delivered when the hop is back")
+	s.table.owe(e, leg.FromContext(ctx))
+	return answer
+}
+
+// inGrace returns what is left of the grace of a leg that is UP and whose far
+// side is good for longer than that, or 0.
+func (t *Table) inGrace(e *entry) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.graceLeft(e)
+}
+
+// graceLeft is inGrace with mu held.
+func (t *Table) graceLeft(e *entry) time.Duration {
+	if e.told.GetState() != networkservice.State_UP || e.relay == nil || expiresWithin(e.told, e.relay.grace+nearEnd) {
+		return 0
+	}
+	if e.lost.IsZero() {
+		return e.relay.grace // the stream has not noticed yet
+	}
+	return max(0, e.relay.grace-time.Since(e.lost))
+}
+
+// tellLastKnown tells, and returns, the last known state with our own part of
+// the path as renewed in the request. It returns nil if that is over by now.
+func (t *Table) tellLastKnown(e *entry, renewed *networkservice.Connection) *networkservice.Connection {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.graceLeft(e) <= 0 {
+		return nil
+	}
+	answer := e.told.Clone()
+	for i := 0; i <= int(answer.GetPath().GetIndex()); i++ {
+		answer.Path.PathSegments[i] = proto.CloneOf(renewed.GetPath().GetPathSegments()[i])
+	}
+	t.tell(e, answer)
+	return answer.Clone()
+}
+
+// expiresWithin looks at our own token, which is the one that the far side holds
+// against us, and at those behind it.
+func expiresWithin(conn *networkservice.Connection, d time.Duration) bool {
+	for i, segment := range conn.GetPath().GetPathSegments() {
+		if i >= int(conn.GetPath().GetIndex()) && segment.GetExpires() != nil && time.Until(segment.GetExpires().AsTime()) < d {
+			return true
+		}
+	}
+	return false
+}
+
+// owe delivers the refresh behind its caller's back, within what is left of the
+// grace. A Request or Close that comes in between makes it needless.
+func (t *Table) owe(e *entry, l *leg.Leg) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.done || e.owed || l == nil {
+		return
+	}
+	e.owed = true
+	left := t.graceLeft(e)
+	t.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(t.ctx, left)
+		defer cancel()
+		for t.isOwed(e) {
+			select {
+			case <-ctx.Done():
+				t.settleDebt(e)
+				return
+			case <-time.After(deliveryPause):
+			}
+			if t.isOwed(e) && l.Rerequest(ctx) == nil {
+				t.settleDebt(e)
+			}
+		}
+	})
+}
+
+func (t *Table) isOwed(e *entry) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return e.owed
+}
+
+func (t *Table) settleDebt(e *entry) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e.owed = false
+}

@@ -1,0 +1,157 @@
+package nsmgrproxy_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/networkservicemesh/api/pkg/api/networkservice"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/lbtest"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/nsmgrproxy"
+)
+
+// outages are ways in which a refresh may fall into an outage. Each returns what
+// ends it.
+var outages = map[string]func(w *world) (end func()){
+	"at its start": func(w *world) func() {
+		w.wire.Refuse(farAddr, true)
+		w.wire.Cut(farAddr)
+		return func() { w.wire.Refuse(farAddr, false) }
+	},
+	"in mid-call": func(w *world) func() {
+		w.far.Set(lbtest.Faults{RequestDelay: 2 * time.Second})
+		time.AfterFunc(time.Second, func() {
+			w.wire.Refuse(farAddr, true)
+			w.wire.Cut(farAddr)
+		})
+		return func() { w.wire.Refuse(farAddr, false) }
+	},
+	"into a black hole": func(w *world) func() {
+		w.wire.Blackhole(farAddr, true)
+		return func() { w.wire.Blackhole(farAddr, false) }
+	},
+	"into a black hole in mid-call": func(w *world) func() {
+		w.far.Set(lbtest.Faults{RequestDelay: 2 * time.Second})
+		time.AfterFunc(time.Second, func() { w.wire.Blackhole(farAddr, true) })
+		return func() { w.wire.Blackhole(farAddr, false) }
+	},
+}
+
+func TestContract_RefreshInAnOutageIsAnsweredAndDeliveredLater(t *testing.T) {
+	for name, outage := range outages {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				s := w.subscribe(1)
+				defer s.end()
+				conn := w.establish(1)
+				s.up()
+				time.Sleep(2 * time.Minute)
+				end := outage(w)
+				began := time.Now()
+				refreshed, err := w.request(again(conn))
+				require.NoError(w, err)
+				require.Less(w, time.Since(began), 10*time.Second, "with time left for those before us")
+				told := s.up()
+				require.Equal(w, ids(conn), ids(refreshed))
+				segments, before := refreshed.GetPath().GetPathSegments(), conn.GetPath().GetPathSegments()
+				require.Greater(w, segments[3].GetExpires().AsTime(), before[3].GetExpires().AsTime(), "our own token is renewed")
+				require.Equal(w, before[4].GetExpires().AsTime(), segments[4].GetExpires().AsTime(), "nothing behind us is")
+				require.Equal(w, before[4].GetExpires().AsTime(), told.GetPath().GetPathSegments()[4].GetExpires().AsTime())
+
+				asked := len(w.far.Requests())
+				end()
+				w.far.Set(lbtest.Faults{})
+				time.Sleep(15 * time.Second)
+				require.Greater(w, len(w.far.Requests()), asked, "delivered")
+				last := w.far.Requests()[len(w.far.Requests())-1].GetConnection()
+				require.Equal(w, ids(conn), ids(last))
+				require.Greater(w, last.GetPath().GetPathSegments()[2].GetExpires().AsTime(), before[2].GetExpires().AsTime(), "with the caller's new token")
+				s.nothing("the delivery is no event")
+				require.Empty(w, w.far.Closes())
+
+				w.refreshing(s, refreshed, 2)
+				w.far.Say(setState(networkservice.State_DOWN))
+				s.down()
+			})
+		})
+	}
+}
+
+func TestContract_RefreshAfterTheGraceIsAnError(t *testing.T) {
+	inBubble(t, func(w *world) {
+		s := w.subscribe(1)
+		defer s.end()
+		conn := w.establish(1)
+		s.up()
+		outages["at its start"](w)
+		time.Sleep(nsmgrproxy.DefaultMonitorGrace + time.Second)
+		s.down()
+		_, err := w.request(again(conn))
+		require.Equal(w, codes.Unavailable, status.Code(err), "%v", err)
+		s.nothing("a failed refresh is no event")
+	})
+}
+
+func TestContract_AnsweredRefreshDoesNotPutOffTheDown(t *testing.T) {
+	inBubble(t, func(w *world) {
+		s := w.subscribe(1)
+		defer s.end()
+		conn := w.establish(1)
+		s.up()
+		outages["at its start"](w)
+		time.Sleep(20 * time.Second)
+		_, err := w.request(again(conn))
+		require.NoError(w, err)
+		s.up()
+		time.Sleep(5 * time.Second)
+		s.nothing("inside the grace")
+		time.Sleep(5*time.Second + time.Millisecond)
+		s.down()
+		time.Sleep(time.Minute)
+		s.nothing("once")
+	})
+}
+
+func TestContract_WhatIsNewIsNotAnsweredFromMemory(t *testing.T) {
+	for name, change := range map[string]func(r *networkservice.NetworkServiceRequest){
+		"another context": func(r *networkservice.NetworkServiceRequest) { r.Connection.Context.MTU = 1400 },
+		"another mechanism": func(r *networkservice.NetworkServiceRequest) {
+			r.Connection.Mechanism = &networkservice.Mechanism{Type: "X"}
+		},
+		"other labels": func(r *networkservice.NetworkServiceRequest) { r.Connection.Labels = map[string]string{"a": "b"} },
+		"other preferences": func(r *networkservice.NetworkServiceRequest) {
+			r.MechanismPreferences = []*networkservice.Mechanism{{Type: "X"}}
+		},
+		"a new path": func(r *networkservice.NetworkServiceRequest) { r.Connection.Path.PathSegments[4].Id = "x" },
+		"another selection": func(r *networkservice.NetworkServiceRequest) {
+			r.Connection.State = networkservice.State_RESELECT_REQUESTED
+		},
+		"a shorter path too": func(r *networkservice.NetworkServiceRequest) {
+			r.Connection.Path.PathSegments = r.Connection.Path.PathSegments[:5]
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				conn := w.establish(1)
+				outages["at its start"](w)
+				r := again(conn)
+				change(r)
+				_, err := w.request(r)
+				require.Equal(w, codes.Unavailable, status.Code(err), "%v", err)
+			})
+		})
+	}
+}
+
+func TestContract_NearTheFarExpiriesARefreshIsNotAnsweredFromMemory(t *testing.T) {
+	inBubble(t, func(w *world) {
+		conn := w.establish(1)
+		time.Sleep(tokenTime - callTime - 20*time.Second)
+		outages["at its start"](w)
+		_, err := w.request(again(conn))
+		require.Equal(w, codes.Unavailable, status.Code(err), "%v", err)
+	})
+}
