@@ -41,8 +41,7 @@ type Peer struct {
 type Faults struct {
 	// RequestError is answered to every Request.
 	RequestError error
-	// RequestDelay comes before the answer, ReportFirst and the far UPDATE in
-	// between: so long does the report lead the answer.
+	// RequestDelay comes before the answer, and before the report of it.
 	RequestDelay time.Duration
 	// ReportFirst sends the UPDATE of a Request before the delay instead of with
 	// the answer.
@@ -104,6 +103,7 @@ func (p *Peer) Request(ctx context.Context, request *networkservice.NetworkServi
 	}
 	if !faults.ReportFirst {
 		p.mu.Lock()
+		conn.State = networkservice.State_UP
 		p.report(networkservice.ConnectionEventType_UPDATE, conn)
 		p.mu.Unlock()
 	}

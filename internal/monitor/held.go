@@ -125,7 +125,7 @@ func (t *Table) settle(e *entry) {
 	e.stopDoubt()
 	newer := -1
 	for i, w := range held {
-		if !w.deleted && sameWord(e.told, w.conn) {
+		if stateOf(w) != networkservice.State_DOWN && sameWord(e.told, w.conn) {
 			newer = i
 		}
 	}

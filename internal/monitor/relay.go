@@ -156,6 +156,10 @@ func (r *relay) rerequest(ctx context.Context) {
 		return
 	}
 	r.lastWord = time.Now()
+	select {
+	case <-r.answers: // our own; it is no reason not to pause
+	default:
+	}
 }
 
 // giveUp tells the loss. A Request that is on its way may still have the better
