@@ -33,8 +33,10 @@ type hop struct {
 	// conn is the current connection. It is replaced under the pool's lock only.
 	conn atomic.Pointer[conn]
 
-	// closing is the linger of a hop without handles. Guarded by the pool's lock.
+	// closing is the linger of a hop without handles, lingers counts them.
+	// Guarded by the pool's lock.
 	closing *time.Timer
+	lingers int
 }
 
 // conn is one gRPC connection with what keeps it up.

@@ -219,13 +219,16 @@ func (p *Pool) release(h *hop) {
 	if h.users.Add(-1) > 0 || p.done {
 		return
 	}
-	h.closing = time.AfterFunc(linger, func() { p.expire(h) })
+	h.lingers++
+	nth := h.lingers
+	h.closing = time.AfterFunc(linger, func() { p.expire(h, nth) })
 }
 
-// expire closes h unless somebody took it again in the meantime.
-func (p *Pool) expire(h *hop) {
+// expire closes h unless somebody took it again in the meantime: this linger is
+// then not the hop's last.
+func (p *Pool) expire(h *hop, nth int) {
 	p.mu.Lock()
-	if h.users.Load() > 0 || p.done {
+	if h.users.Load() > 0 || h.lingers != nth || p.done {
 		p.mu.Unlock()
 		return
 	}

@@ -98,7 +98,8 @@ func (w *Wire) Refuse(addr string, refuse bool) {
 }
 
 // Blackhole swallows what goes to and from the place, sockets staying open, or
-// stops doing so. What was swallowed does not come back.
+// stops doing so. A connection that has lost bytes to it stays dead: what was
+// swallowed does not come back.
 func (w *Wire) Blackhole(addr string, swallow bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -136,6 +137,8 @@ type wireConn struct {
 	place *place
 	// timer cuts a silent connection. Guarded by the wire's lock.
 	timer *time.Timer
+	// dead is set once bytes were lost. Guarded by the wire's lock.
+	dead bool
 }
 
 // touch notes payload. The caller holds the wire's lock.
@@ -154,7 +157,8 @@ func (c *wireConn) payload() bool {
 	c.wire.mu.Lock()
 	defer c.wire.mu.Unlock()
 	c.touch()
-	return !c.place.blackhole
+	c.dead = c.dead || c.place.blackhole
+	return !c.dead
 }
 
 func (c *wireConn) Read(b []byte) (int, error) {

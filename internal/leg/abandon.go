@@ -218,4 +218,5 @@ func (l *Leg) keep(ctx context.Context, own *networkservice.NetworkServiceReques
 	l.caller = callerOf(ctx)
 	l.server = next.Server(ctx)
 	l.established = true
+	l.good.Add(1)
 }

@@ -9,13 +9,15 @@ import (
 )
 
 // requestTime is how long the caller gives a Request. The expiry comes that
-// much early, as in the SDK: a refresh that is just under way still counts.
+// much early, as in the SDK: a refresh that is just under way still counts. A
+// caller with much more patience than a refresh takes must not have its leg
+// closed for it.
 func requestTime(ctx context.Context) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return 0
 	}
-	return max(0, time.Until(deadline))
+	return min(max(0, time.Until(deadline)), closeTimeout)
 }
 
 // startExpiry arms the timer for the previous hop's token, in the place of the
@@ -63,13 +65,14 @@ func (t *Table) background(f func(ctx context.Context)) {
 
 // expire closes the leg if the timer that fired is still the leg's own.
 func (l *Leg) expire(ctx context.Context, armed int) {
-	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
-	defer cancel()
-	ok, err := l.take(ctx)
+	// Whoever has the turn has a deadline; without ours the expiry is not lost.
+	ok, err := l.await(ctx)
 	if err != nil || !ok {
 		return
 	}
 	defer l.leave()
+	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
+	defer cancel()
 	if l.armed != armed || !l.established {
 		return
 	}

@@ -34,6 +34,7 @@ package leg
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
@@ -72,13 +73,19 @@ type Leg struct {
 
 	// interrupt ends a re-request in place: whoever comes from downstream does
 	// not wait for one. Guarded by the table's lock.
-	interrupt context.CancelFunc
+	interrupt *interrupt
 	// waiters counts who waits for the turn, and abandoned is set on a leg whose
 	// first Request was answered when its caller had given up. Guarded by the
 	// table's lock.
 	waiters   int
 	abandoned bool
+
+	// good counts the good Requests.
+	good atomic.Int64
 }
+
+// interrupt is one re-request's end.
+type interrupt struct{ cancel context.CancelFunc }
 
 // Table holds the legs of one chain.
 type Table struct {
@@ -119,16 +126,17 @@ func (t *Table) enter(ctx context.Context, id string, create bool) (*Leg, error)
 		t.mu.Lock()
 		l, ok := t.legs[id]
 		if !ok {
-			if !create {
-				t.mu.Unlock()
-				return nil, nil
+			if create {
+				// Whoever makes it has its turn: were it to be waited for, a
+				// caller that has gone already would leave it behind.
+				l = &Leg{table: t, id: id, turn: make(chan struct{}, 1)}
+				t.legs[id] = l
 			}
-			l = &Leg{table: t, id: id, turn: make(chan struct{}, 1)}
-			l.turn <- struct{}{}
-			t.legs[id] = l
+			t.mu.Unlock()
+			return l, nil
 		}
 		if l.interrupt != nil {
-			l.interrupt()
+			l.interrupt.cancel()
 		}
 		t.mu.Unlock()
 		ok, err := l.take(ctx)

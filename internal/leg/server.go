@@ -27,10 +27,12 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 		return nil, fmt.Errorf("leg: waiting for an earlier request: %w", err)
 	}
 	defer l.leave()
+	// Also where an element below panics: a leg that was never answered is not
+	// kept.
+	defer l.dropUnlessEstablished()
 	first := !l.established
 	if first {
 		if err := l.adopt(ctx, request); err != nil {
-			l.drop()
 			return nil, fmt.Errorf("leg: waiting for an abandoned request: %w", err)
 		}
 		defer s.table.begin(l, request.GetConnection())()
@@ -46,9 +48,6 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 	early := requestTime(ctx)
 	conn, err := next.Server(ctx).Request(run, request)
 	if err != nil {
-		if !l.established {
-			l.drop()
-		}
 		return nil, err
 	}
 	conn.State = networkservice.State_UP
@@ -56,6 +55,12 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 	l.startExpiry(conn, early)
 	l.settle(ctx, run, first)
 	return conn, nil
+}
+
+func (l *Leg) dropUnlessEstablished() {
+	if !l.established && !l.gone {
+		l.drop()
+	}
 }
 
 // closeOld ends the leg before a new selection, in half of the caller's time at
@@ -111,15 +116,16 @@ func older(closed, known *networkservice.Connection) bool {
 	return a != nil && b != nil && a.AsTime().Before(b.AsTime())
 }
 
-// Rerequest sends the leg's own copy of the last good request again. The error
-// is the far side's, or the context's; the leg stays as it was then. A leg that
-// is gone needs none: that is no error. It yields to whoever comes from
-// downstream.
-func (l *Leg) Rerequest(ctx context.Context) error {
+// Rerequest sends the leg's own copy of the last good request again, with the
+// context and the far path as they are known by now. The error is the far side's,
+// or the context's; the leg stays as it was then. A leg that is gone, or that
+// had a good Request while we waited for its turn, needs none: that is no error.
+// It yields to whoever comes from downstream.
+func (l *Leg) Rerequest(ctx context.Context, known *networkservice.Connection) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	l.interruptible(cancel)
-	defer l.interruptible(nil)
+	defer l.interruptible(&interrupt{cancel: cancel})()
+	good := l.good.Load()
 	ok, err := l.take(ctx)
 	if err != nil {
 		return fmt.Errorf("leg: waiting for an earlier request: %w", err)
@@ -128,11 +134,11 @@ func (l *Leg) Rerequest(ctx context.Context) error {
 		return nil
 	}
 	defer l.leave()
-	if !l.established {
+	if !l.established || l.good.Load() != good {
 		return nil
 	}
 	ctx = withReason(withLeg(l.caller.context(ctx), l), inPlace)
-	conn, err := l.server.Request(ctx, l.request.Clone())
+	conn, err := l.server.Request(ctx, l.again(known))
 	if err != nil {
 		return fmt.Errorf("leg: re-request: %w", err)
 	}
@@ -141,8 +147,29 @@ func (l *Leg) Rerequest(ctx context.Context) error {
 	return nil
 }
 
-func (l *Leg) interruptible(cancel context.CancelFunc) {
+// again is the last good request with what the far side has said since.
+func (l *Leg) again(known *networkservice.Connection) *networkservice.NetworkServiceRequest {
+	request := l.request.Clone()
+	own := int(request.GetConnection().GetPath().GetIndex()) + 1
+	if known == nil || len(known.GetPath().GetPathSegments()) < own {
+		return request
+	}
+	known = known.Clone()
+	request.Connection.Context = known.GetContext()
+	request.Connection.Path.PathSegments = append(request.Connection.Path.PathSegments[:own], known.GetPath().GetPathSegments()[own:]...)
+	return request
+}
+
+// interruptible lets whoever comes from downstream end a re-request.
+func (l *Leg) interruptible(i *interrupt) (end func()) {
 	l.table.mu.Lock()
 	defer l.table.mu.Unlock()
-	l.interrupt = cancel
+	l.interrupt = i
+	return func() {
+		l.table.mu.Lock()
+		defer l.table.mu.Unlock()
+		if l.interrupt == i {
+			l.interrupt = nil
+		}
+	}
 }

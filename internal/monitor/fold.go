@@ -12,17 +12,6 @@ type word struct {
 	deleted bool
 }
 
-// verdict is what a word means to the subscribers.
-type verdict int
-
-const (
-	// silent: nothing that they would want to know. Tokens and expiries may be
-	// newer all the same.
-	silent verdict = iota
-	// update: one UPDATE with the connection as folded.
-	update
-)
-
 // about tells whether the far side's connection is ours: the same id at our
 // place in the path, seen from the next place (or from ours, where the peer has
 // an equal name and the two segments are one).
@@ -35,29 +24,43 @@ func about(ours, far *networkservice.Connection) bool {
 	return far.GetPath().GetIndex() == index || far.GetPath().GetIndex() == index+1
 }
 
+// sameLeg tells whether the far side's connection is the one that it answered to
+// us. It may have another with our id: of a Request whose answer never came, or
+// from before it was restarted under another name.
+func sameLeg(told, far *networkservice.Connection) bool {
+	next := told.GetNextPathSegment()
+	i := int(told.GetPath().GetIndex()) + 1
+	return next == nil || i >= len(far.GetPath().GetPathSegments()) || far.GetPath().GetPathSegments()[i].GetId() == next.GetId()
+}
+
 // fold puts the far side's word into what the subscribers have been told. It
 // takes from it what the far side is authoritative for: state, context, and the
-// path from the next segment on. Neither argument is changed.
-func fold(told *networkservice.Connection, w word) (*networkservice.Connection, verdict) {
+// path from the next segment on. News tells whether the subscribers would want
+// to know; tokens and expiries may be newer all the same. Neither argument is
+// changed.
+func fold(told *networkservice.Connection, w word) (next *networkservice.Connection, news bool) {
 	state := stateOf(w)
 	if state == networkservice.State_DOWN {
-		if told.GetState() == networkservice.State_DOWN {
-			return told, silent
-		}
 		// What the far side says of a dead connection's context and path is of
 		// no use to anyone: its neighbours may have emptied them already.
-		next := told.Clone()
-		next.State = networkservice.State_DOWN
-		return next, update
+		return withState(told, state), told.GetState() != state
 	}
-	next := told.Clone()
-	next.State = state
+	next = withState(told, state)
 	next.Context = proto.CloneOf(w.conn.GetContext())
 	next.Path = joinPaths(told.GetPath(), w.conn.GetPath())
-	if next.GetState() == told.GetState() && proto.Equal(next.GetContext(), told.GetContext()) && samePath(next.GetPath(), told.GetPath()) {
-		return next, silent
-	}
-	return next, update
+	return next, !same(next, told)
+}
+
+func withState(conn *networkservice.Connection, state networkservice.State) *networkservice.Connection {
+	next := conn.Clone()
+	next.State = state
+	return next
+}
+
+// same compares what is worth an event: state, context, and who is on the path.
+// Tokens, expiries and metrics change with every refresh.
+func same(a, b *networkservice.Connection) bool {
+	return a.GetState() == b.GetState() && proto.Equal(a.GetContext(), b.GetContext()) && samePath(a.GetPath(), b.GetPath())
 }
 
 // stateOf reads the state out of a word. RESELECT_REQUESTED is what the SDK
@@ -90,8 +93,7 @@ func joinPaths(ours, far *networkservice.Path) *networkservice.Path {
 	return joined
 }
 
-// samePath compares who is on the path. Tokens, expiries and metrics change with
-// every refresh and are not worth an event.
+// samePath compares who is on the path.
 func samePath(a, b *networkservice.Path) bool {
 	if len(a.GetPathSegments()) != len(b.GetPathSegments()) {
 		return false

@@ -40,40 +40,40 @@ func TestFold(t *testing.T) {
 		told    func(*networkservice.Connection)
 		far     func(*networkservice.Connection)
 		deleted bool
-		verdict verdict
+		news    bool
 		state   networkservice.State
 		check   func(t *testing.T, next *networkservice.Connection)
 	}{
 		"the same": {
-			verdict: silent, state: networkservice.State_UP,
+			news: false, state: networkservice.State_UP,
 		},
 		"DOWN": {
-			far:     func(f *networkservice.Connection) { f.State, f.Context = networkservice.State_DOWN, nil },
-			verdict: update, state: networkservice.State_DOWN,
+			far:  func(f *networkservice.Connection) { f.State, f.Context = networkservice.State_DOWN, nil },
+			news: true, state: networkservice.State_DOWN,
 			check: func(t *testing.T, next *networkservice.Connection) {
 				require.EqualValues(t, 1500, next.GetContext().GetMTU(), "a dead connection's context is nobody's news")
 			},
 		},
-		"DELETE": {deleted: true, verdict: update, state: networkservice.State_DOWN},
+		"DELETE": {deleted: true, news: true, state: networkservice.State_DOWN},
 		"DOWN again": {
 			told:    func(o *networkservice.Connection) { o.State = networkservice.State_DOWN },
-			deleted: true, verdict: silent, state: networkservice.State_DOWN,
+			deleted: true, news: false, state: networkservice.State_DOWN,
 		},
 		"UP after DOWN": {
-			told:    func(o *networkservice.Connection) { o.State = networkservice.State_DOWN },
-			verdict: update, state: networkservice.State_UP,
+			told: func(o *networkservice.Connection) { o.State = networkservice.State_DOWN },
+			news: true, state: networkservice.State_UP,
 		},
 		"RESELECT_REQUESTED": {
-			far:     func(f *networkservice.Connection) { f.State = networkservice.State_RESELECT_REQUESTED },
-			verdict: silent, state: networkservice.State_UP,
+			far:  func(f *networkservice.Connection) { f.State = networkservice.State_RESELECT_REQUESTED },
+			news: false, state: networkservice.State_UP,
 		},
 		"REFRESH_REQUESTED": {
-			far:     func(f *networkservice.Connection) { f.State = networkservice.State_REFRESH_REQUESTED },
-			verdict: update, state: networkservice.State_REFRESH_REQUESTED,
+			far:  func(f *networkservice.Connection) { f.State = networkservice.State_REFRESH_REQUESTED },
+			news: true, state: networkservice.State_REFRESH_REQUESTED,
 		},
 		"another context": {
-			far:     func(f *networkservice.Connection) { f.Context.MTU = 1400 },
-			verdict: update, state: networkservice.State_UP,
+			far:  func(f *networkservice.Connection) { f.Context.MTU = 1400 },
+			news: true, state: networkservice.State_UP,
 			check: func(t *testing.T, next *networkservice.Connection) {
 				require.EqualValues(t, 1400, next.GetContext().GetMTU())
 			},
@@ -82,7 +82,7 @@ func TestFold(t *testing.T) {
 			far: func(f *networkservice.Connection) {
 				f.Path.PathSegments[1].Token, f.Path.PathSegments[2].Token = "not theirs to say", "newer"
 			},
-			verdict: silent, state: networkservice.State_UP,
+			news: false, state: networkservice.State_UP,
 			check: func(t *testing.T, next *networkservice.Connection) {
 				require.Equal(t, "tb", next.GetPath().GetPathSegments()[1].GetToken())
 				require.Equal(t, "newer", next.GetPath().GetPathSegments()[2].GetToken(), "taken over without an event")
@@ -92,11 +92,11 @@ func TestFold(t *testing.T) {
 			far: func(f *networkservice.Connection) {
 				f.Path.PathSegments = append(f.Path.PathSegments, &networkservice.PathSegment{Name: "D", Id: "d"})
 			},
-			verdict: update, state: networkservice.State_UP,
+			news: true, state: networkservice.State_UP,
 		},
 		"a path that ends with us": {
-			far:     func(f *networkservice.Connection) { f.Path.PathSegments = f.Path.PathSegments[:2] },
-			verdict: update, state: networkservice.State_UP,
+			far:  func(f *networkservice.Connection) { f.Path.PathSegments = f.Path.PathSegments[:2] },
+			news: true, state: networkservice.State_UP,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -108,8 +108,8 @@ func TestFold(t *testing.T) {
 				c.far(far)
 			}
 			before, said := told.Clone(), far.Clone()
-			next, verdict := fold(told, word{conn: far, deleted: c.deleted})
-			require.Equal(t, c.verdict, verdict)
+			next, news := fold(told, word{conn: far, deleted: c.deleted})
+			require.Equal(t, c.news, news)
 			require.Equal(t, c.state, next.GetState())
 			require.Equal(t, "ours", next.GetMechanism().GetType())
 			require.Equal(t, "endpoint@cluster2", next.GetNetworkServiceEndpointName())
@@ -140,6 +140,12 @@ func TestAbout(t *testing.T) {
 			require.False(t, about(ourConn(), far))
 		})
 	}
+	ghost := farConn()
+	ghost.Path.PathSegments[2].Id = "x"
+	require.True(t, about(ourConn(), ghost))
+	require.False(t, sameLeg(ourConn(), ghost), "another leg with our id")
+	require.True(t, sameLeg(ourConn(), farConn()))
+
 	merged := farConn()
 	merged.Path.Index = 1
 	require.True(t, about(ourConn(), merged), "a peer of the same name shares our segment")
@@ -175,17 +181,18 @@ func FuzzFold(f *testing.F) {
 		}
 		told := ourConn()
 		about(told, far)
+		sameLeg(told, far)
 		older(told, far)
 		sameWord(told, far)
-		next, verdict := fold(told, word{conn: far, deleted: deleted})
+		next, news := fold(told, word{conn: far, deleted: deleted})
 		require.Equal(t, told.GetId(), next.GetId())
 		require.True(t, proto.Equal(told.GetMechanism(), next.GetMechanism()))
 		require.EqualValues(t, 1, next.GetPath().GetIndex())
 		for i, segment := range next.GetPath().GetPathSegments()[:2] {
 			require.True(t, proto.Equal(told.GetPath().GetPathSegments()[i], segment))
 		}
-		if again, second := fold(next, word{conn: far, deleted: deleted}); verdict == update {
-			require.Equal(t, silent, second, "told once: %v", again)
+		if again, second := fold(next, word{conn: far, deleted: deleted}); news {
+			require.False(t, second, "told once: %v", again)
 		}
 	})
 }

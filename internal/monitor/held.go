@@ -16,73 +16,37 @@ const (
 	doubtFor = time.Second
 )
 
-// hear takes a word that the relay brings. It returns without having told
-// anybody if the relay has been replaced.
+// hear takes a word that the relay brings. A relay that has been replaced is not
+// listened to.
 func (t *Table) hear(r *relay, w word) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e := r.entry
-	if e.relay != r || e.told == nil {
-		return
+	if e := r.entry; e.relay == r && e.told != nil {
+		t.weigh(e, w)
 	}
+}
+
+// weigh holds a word or judges it. The caller holds mu.
+func (t *Table) weigh(e *entry, w word) {
 	switch {
 	case e.inFlight:
 		t.hold(e, w)
 	case e.doubt != nil && stateOf(w) == networkservice.State_DOWN:
 		// One is waiting already.
 	default:
-		e.stopDoubt()
-		e.held = nil
+		// A DOWN in doubt came before this word, which says otherwise.
+		e.dropDoubt()
 		t.judge(e, w)
 	}
 }
 
-// resume takes the leg's part of an initial state. One that was taken before the
-// last answer changes nothing.
-func (t *Table) resume(r *relay, w word) {
-	t.mu.Lock()
-	stale := r.entry.told != nil && older(r.entry.told, w.conn)
-	t.mu.Unlock()
-	if !stale {
-		t.hear(r, w)
-	}
-}
-
-// setLost notes since when the leg's stream is not open.
-func (t *Table) setLost(r *relay, since time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if r.entry.relay == r {
-		r.entry.lost = since
-	}
-}
-
-// busy tells whether a Request of the leg is in flight.
-func (t *Table) busy(r *relay) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return r.entry.relay == r && r.entry.inFlight
-}
-
-// lose tells that the leg has not been heard of for longer than its grace.
-// It returns false if that is no news.
-func (t *Table) lose(r *relay) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	e := r.entry
-	if e.relay != r || e.told == nil || e.told.GetState() == networkservice.State_DOWN {
-		return false
-	}
-	next := e.told.Clone()
-	next.State = networkservice.State_DOWN
-	t.tell(e, next)
-	return true
-}
-
 // judge tells the subscribers what the word means. The caller holds mu.
 func (t *Table) judge(e *entry, w word) {
-	next, verdict := fold(e.told, w)
-	if verdict == silent {
+	if !sameLeg(e.told, w.conn) {
+		return
+	}
+	next, news := fold(e.told, w)
+	if !news {
 		t.know(e, next)
 		return
 	}
@@ -160,6 +124,12 @@ func (t *Table) startDoubt(e *entry) {
 		t.release(e)
 	})
 	e.doubt = timer
+}
+
+// dropDoubt forgets a DOWN that waits. Called with mu of the table held.
+func (e *entry) dropDoubt() {
+	e.stopDoubt()
+	e.held = nil
 }
 
 // stopDoubt is called with mu of the table held.

@@ -58,6 +58,7 @@ type relay struct {
 	// Used by the relay's own goroutine alone.
 	lastWord time.Time     // when the far side last said that the leg is there
 	lost     bool          // a stream that showed the leg has ended, and no other has begun
+	flapping bool          // the last stream was too short to be worth a line at INFO
 	down     bool          // the loss has been told
 	pause    time.Duration // before the next attempt at a stream
 }
@@ -100,20 +101,30 @@ func (r *relay) run(ctx context.Context) {
 		wait := r.pause/2 + rand.N(r.pause)
 		if shown {
 			r.lastWord = time.Now()
-			r.noteLoss(err)
-			if time.Since(began) >= steady {
+			r.noteLoss(err, time.Since(began) < steady)
+			if !r.flapping {
 				r.pause, wait = firstPause, r.spread()
 			}
 		}
+		r.catchUp()
 		missing := errors.Is(err, errMissing)
-		if missing && !r.down && r.left() > 0 {
+		if missing && r.left() > 0 {
 			r.rerequest(ctx)
 		}
-		if !r.down && r.left() <= 0 {
+		if r.left() <= 0 {
 			r.giveUp(ctx, err)
 		}
 		r.rest(ctx, wait, missing)
 	}
+}
+
+// catchUp takes in a Request that has been answered: a word like any other.
+func (r *relay) catchUp() (busy bool) {
+	answered, busy := r.table.catchUp(r)
+	if answered.After(r.lastWord) {
+		r.lastWord, r.down = answered, false
+	}
+	return busy
 }
 
 // left is what is left of the grace.
@@ -124,55 +135,70 @@ func (r *relay) spread() time.Duration {
 	return rand.N(min(time.Duration(r.hop.Users())*spreadPerLeg, maxSpread) + 1)
 }
 
-// noteLoss logs the first loss at INFO. Those that follow before the stream was
-// steady again are repeats.
-func (r *relay) noteLoss(err error) {
-	if errors.Is(err, errMissing) {
-		return
+// noteLoss logs the loss of a stream that had shown the leg. One that was short
+// is a repeat, and so is its resumption.
+func (r *relay) noteLoss(err error, short bool) {
+	select {
+	case <-r.answers: // from when all was well; it is no reason to hurry
+	default:
 	}
-	r.lost = true
+	r.lost, r.flapping = true, short
 	r.table.setLost(r, r.lastWord)
-	r.log.Infof("monitor stream lost, resuming within %s: %v", r.grace, err)
+	r.logf("monitor stream lost, resuming within %s: %v", r.grace, err)
 }
 
 func (r *relay) noteResumed() {
 	if r.lost {
-		r.log.Infof("monitor stream resumed after %s", time.Since(r.lastWord).Round(time.Millisecond))
+		r.logf("monitor stream resumed after %s", time.Since(r.lastWord).Round(time.Millisecond))
 	}
 	r.lost, r.down = false, false
-	r.table.setLost(r, time.Time{})
 }
 
-// rerequest puts the leg back in place at a far side that has lost it.
+func (r *relay) logf(format string, args ...any) {
+	if r.flapping {
+		r.log.Debugf(format, args...)
+		return
+	}
+	r.log.Infof(format, args...)
+}
+
+// rerequest puts the leg back in place at a far side that has lost it. A leg of
+// which the far side has said that it is down is left alone: that word is not
+// argued with.
 func (r *relay) rerequest(ctx context.Context) {
-	if r.leg == nil {
+	known := r.table.up(r)
+	if r.leg == nil || known == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.left())
 	defer cancel()
 	r.log.Info("far side does not show the connection, requesting it again in place")
-	if err := r.leg.Rerequest(ctx); err != nil {
+	if err := r.leg.Rerequest(ctx, known); err != nil {
 		r.log.Debugf("request in place: %v", err)
 		return
 	}
-	r.lastWord = time.Now()
+	r.catchUp()
 	select {
 	case <-r.answers: // our own; it is no reason not to pause
 	default:
 	}
 }
 
-// giveUp tells the loss. A Request that is on its way may still have the better
-// word: it gets a moment.
+// giveUp tells the loss, once. A Request that is on its way may still have the
+// better word: it gets a moment.
 func (r *relay) giveUp(ctx context.Context, err error) {
-	if r.grace > 0 && r.table.busy(r) {
+	if r.down {
+		return
+	}
+	if r.grace > 0 && r.catchUp() {
 		select {
 		case <-ctx.Done():
 			return
 		case <-r.answers:
-			r.lastWord = time.Now()
-			return
 		case <-time.After(doubtFor):
+		}
+		if r.catchUp(); r.left() > 0 {
+			return
 		}
 	}
 	r.down = true
@@ -197,7 +223,7 @@ func (r *relay) rest(ctx context.Context, wait time.Duration, missing bool) {
 	select {
 	case <-ctx.Done():
 	case <-r.answers:
-		r.lastWord, r.down = time.Now(), false
 	case <-time.After(wait):
 	}
+	r.catchUp()
 }

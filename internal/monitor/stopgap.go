@@ -112,11 +112,17 @@ func (t *Table) owe(e *entry, l *leg.Leg) {
 				return
 			case <-time.After(deliveryPause):
 			}
-			if t.isOwed(e) && l.Rerequest(ctx) == nil {
+			if known := t.known(e); t.isOwed(e) && l.Rerequest(ctx, known) == nil {
 				t.settleDebt(e)
 			}
 		}
 	})
+}
+
+func (t *Table) known(e *entry) *networkservice.Connection {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return e.told
 }
 
 func (t *Table) isOwed(e *entry) bool {

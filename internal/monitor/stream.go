@@ -25,6 +25,7 @@ func (r *relay) watch(ctx context.Context) (shown bool, err error) {
 	// has not opened the stream.
 	late := time.AfterFunc(limit, cancel)
 	defer late.Stop()
+	answers := r.table.opening(r)
 	stream, err := networkservice.NewMonitorConnectionClient(r.hop).MonitorConnections(ctx, r.selector())
 	if err != nil {
 		return false, fmt.Errorf("monitor: open: %w", err)
@@ -42,7 +43,7 @@ func (r *relay) watch(ctx context.Context) (shown bool, err error) {
 		case !late.Stop():
 			return false, fmt.Errorf("monitor: no initial state within %s", limit)
 		}
-		if !r.begin(event) {
+		if !r.take(event, answers) {
 			return false, errMissing
 		}
 		shown = true
@@ -67,11 +68,10 @@ func (r *relay) bring(event *networkservice.ConnectionEvent) {
 	}
 }
 
-// begin takes an initial state. It returns false if the leg is not in it.
-func (r *relay) begin(event *networkservice.ConnectionEvent) bool {
+// take takes an initial state. It returns false if the leg is not in it.
+func (r *relay) take(event *networkservice.ConnectionEvent, answers int) (shown bool) {
 	for _, conn := range event.GetConnections() {
-		if about(r.ours, conn) {
-			r.table.resume(r, word{conn: conn})
+		if about(r.ours, conn) && r.table.resume(r, word{conn: conn}, answers) {
 			return true
 		}
 	}

@@ -26,7 +26,6 @@ package monitor
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
 	"github.com/networkservicemesh/sdk/pkg/tools/log"
@@ -47,24 +46,6 @@ type Table struct {
 	behind      map[string][]*entry
 	subscribers subscribers
 	done        bool
-}
-
-// entry is what the table knows of one leg.
-type entry struct {
-	// told is what the subscribers have been told last. It is replaced, never
-	// changed: queued events point to it.
-	told *networkservice.Connection
-	// inFlight is set while a Request of the leg is on its way.
-	inFlight bool
-	held     []word
-	// doubt delivers a DOWN that neither the answer nor a later word explains.
-	doubt *time.Timer
-	relay *relay
-	// lost is since when the leg's stream is not open, or zero.
-	lost time.Time
-	// owed is set while a refresh that was answered for the far side has not
-	// been delivered to it.
-	owed bool
 }
 
 var _ networkservice.MonitorConnectionServer = (*Table)(nil)

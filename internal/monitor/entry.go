@@ -1,0 +1,212 @@
+package monitor
+
+import (
+	"context"
+	"time"
+
+	"github.com/networkservicemesh/api/pkg/api/networkservice"
+)
+
+// entry is what the table knows of one leg.
+type entry struct {
+	// told is what the subscribers have been told last. It is replaced, never
+	// changed: queued events point to it.
+	told *networkservice.Connection
+	// inFlight is set while a Request of the leg is on its way.
+	inFlight bool
+	held     []word
+	// doubt delivers a DOWN that neither the answer nor a later word explains.
+	doubt *time.Timer
+	relay *relay
+	// answers counts the Requests that succeeded, answered is when the last did.
+	answers  int
+	answered time.Time
+	// lost is since when the leg's stream is not open, or zero.
+	lost time.Time
+	// owed is set while a refresh that was answered for the far side has not
+	// been delivered to it.
+	owed bool
+}
+
+// begin notes that a Request of the leg is in flight.
+func (t *Table) begin(id string) *entry {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e, ok := t.legs[id]
+	if !ok {
+		e = new(entry)
+		t.legs[id] = e
+	}
+	e.inFlight = true
+	return e
+}
+
+// failed lets go what was held. A leg that had not been there before, or whose
+// old one was closed for a new selection, is gone.
+func (t *Table) failed(id string, e *entry) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e.inFlight = false
+	switch {
+	case e.told == nil:
+		delete(t.legs, id)
+	case e.relay == nil:
+		t.remove(id, e)
+	default:
+		e.stopDoubt()
+		t.release(e)
+	}
+}
+
+// answered tells the answer. An answer to our own re-request is told only if it
+// brings something that the subscribers did not know.
+func (t *Table) answered(e *entry, told *networkservice.Connection, inPlace bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e.inFlight, e.owed = false, false
+	e.lost = time.Time{}
+	e.answers++
+	e.answered = time.Now()
+	if inPlace && e.told != nil && same(e.told, told) {
+		t.know(e, told)
+	} else {
+		t.tell(e, told)
+	}
+	t.settle(e)
+}
+
+// replace puts a new relay in the place of the old one, which is not listened to
+// from here on.
+func (t *Table) replace(e *entry, r *relay) {
+	t.mu.Lock()
+	if t.done {
+		t.mu.Unlock()
+		r.hop.Release()
+		return
+	}
+	old := e.relay
+	e.relay = r
+	ctx, cancel := context.WithCancel(t.ctx)
+	r.cancel = cancel
+	t.wg.Go(func() { r.run(ctx) })
+	t.mu.Unlock()
+	if old != nil {
+		old.stop()
+	}
+}
+
+// unwatch stops the relay before a Close: what the far side says of its own
+// ending is not news.
+func (t *Table) unwatch(id string) {
+	t.mu.Lock()
+	e := t.legs[id]
+	var old *relay
+	if e != nil {
+		old, e.relay = e.relay, nil
+		e.owed = false
+		e.dropDoubt()
+	}
+	t.mu.Unlock()
+	if old != nil {
+		old.stop()
+	}
+}
+
+// deleted ends what is known of a connection. One that was not known is told as
+// the caller knows it: its subscribers may have joined before a restart.
+func (t *Table) deleted(id string, closed *networkservice.Connection) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e, ok := t.legs[id]; ok && e.told != nil {
+		t.remove(id, e)
+		return
+	}
+	t.send(networkservice.ConnectionEventType_DELETE, closed)
+}
+
+// remove tells the end of a leg and forgets it. The caller holds mu.
+func (t *Table) remove(id string, e *entry) {
+	delete(t.legs, id)
+	t.unindex(e)
+	t.send(networkservice.ConnectionEventType_DELETE, e.told)
+}
+
+// opening returns the count of answers at the time a stream is opened.
+func (t *Table) opening(r *relay) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return r.entry.answers
+}
+
+// resume takes the leg's part of an initial state on a stream that was opened
+// when so many Requests had been answered. It returns false if that is no word
+// on the leg as it is.
+//
+// One that was taken before the last answer changes nothing. By the expiries,
+// that may also be so on a stream that was opened after the answer: then the far
+// side shows an old state, or its expiries went back. Where such a state is
+// news, the far side is to be asked instead.
+func (t *Table) resume(r *relay, w word, answers int) (shown bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := r.entry
+	if e.relay != r || e.told == nil {
+		return true // the relay is about to end
+	}
+	if !e.inFlight {
+		if !sameLeg(e.told, w.conn) {
+			return false
+		}
+		if older(e.told, w.conn) {
+			_, news := fold(e.told, w)
+			return e.answers != answers || !news
+		}
+	}
+	e.lost = time.Time{}
+	t.weigh(e, w)
+	return true
+}
+
+// setLost notes since when the leg's stream is not open. What the far side meant
+// by a DOWN in doubt, the next stream will tell.
+func (t *Table) setLost(r *relay, since time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := r.entry; e.relay == r {
+		e.lost = since
+		if !e.inFlight {
+			e.dropDoubt()
+		}
+	}
+}
+
+// catchUp returns when the last Request of the leg was answered, and whether one
+// is in flight.
+func (t *Table) catchUp(r *relay) (answered time.Time, busy bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return r.entry.answered, r.entry.relay == r && r.entry.inFlight
+}
+
+// up returns what is known of a leg that is not DOWN, or nil.
+func (t *Table) up(r *relay) *networkservice.Connection {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := r.entry; e.relay == r && e.told != nil && e.told.GetState() != networkservice.State_DOWN {
+		return e.told
+	}
+	return nil
+}
+
+// lose tells that the leg has not been heard of for longer than its grace.
+// It returns false if that is no news.
+func (t *Table) lose(r *relay) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := r.entry
+	if e.relay != r || e.told == nil || e.told.GetState() == networkservice.State_DOWN {
+		return false
+	}
+	t.tell(e, withState(e.told, networkservice.State_DOWN))
+	return true
+}
