@@ -15,19 +15,25 @@
 //   - A transport that fails is tried again until a second before the caller's
 //     deadline; an error that the far side answered is tried again only if the
 //     look-up says that the endpoint is elsewhere by now.
+//   - A path that leads on is not turned: a leg of another domain stays one, even
+//     where this domain has an endpoint of the same bare name.
+//   - A URL that leads back to this very process means inbound.
 //   - What is learned is forgotten an hour after its last use. That costs one
 //     look-up, so nothing has to be kept for ever.
 package directory
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"sync"
 	"time"
 
 	"github.com/networkservicemesh/api/pkg/api/registry"
 	"github.com/networkservicemesh/sdk/pkg/tools/interdomain"
+	"golang.org/x/sync/singleflight"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -72,6 +78,9 @@ const (
 	// lookupTimeout bounds one look-up, of two at most: both fit into the 15 s
 	// that the SDK gives a caller's try, with time left for the Request.
 	lookupTimeout = 4 * time.Second
+	// moment is how long the answer to a look-up serves others who ask the same.
+	// When a hop fails, all its legs ask at once.
+	moment = time.Second
 )
 
 // Directory is shared by the request side and the registry side of the proxy.
@@ -87,6 +96,20 @@ type Directory struct {
 	// what endpoints of this domain registered in another.
 	found, registered map[string]*entry
 	swept             time.Time
+	// answers holds the look-ups of the last moment.
+	answers map[question]answer
+
+	flight singleflight.Group
+}
+
+type question struct {
+	way  Way
+	name string
+}
+
+type answer struct {
+	url *url.URL
+	at  time.Time
 }
 
 type entry struct {
@@ -103,51 +126,95 @@ func New(self *url.URL, local, proxy registry.NetworkServiceEndpointRegistryClie
 		proxy:      proxy,
 		found:      make(map[string]*entry),
 		registered: make(map[string]*entry),
+		answers:    make(map[question]answer),
 		swept:      time.Now(),
 	}
 }
 
-// Resolve returns the way to an endpoint from what is known, or looks it up.
-// An endpoint that nobody knows is FailedPrecondition.
-func (d *Directory) Resolve(ctx context.Context, endpoint string) (Route, error) {
+// Resolve returns the way to an endpoint from what is known, or looks it up. A
+// connection that was there before, as its path tells, leads where it led: such a
+// name is looked up in the other domains first. An endpoint that nobody knows is
+// FailedPrecondition.
+func (d *Directory) Resolve(ctx context.Context, endpoint string, before bool) (Route, error) {
 	if u := d.recall(d.registered, endpoint); u != nil {
 		return Route{Way: Floating, URL: u, Endpoint: endpoint}, nil
 	}
 	if u := d.recall(d.found, endpoint); u != nil && u.String() != d.self {
 		return Route{Way: Outbound, URL: u, Endpoint: endpoint}, nil
 	}
-	return d.Lookup(ctx, endpoint)
+	order := []Way{Inbound, Outbound}
+	if before {
+		order = []Way{Outbound, Inbound}
+	}
+	return d.Lookup(ctx, endpoint, order...)
 }
 
-// Lookup asks the registries, whatever is known already.
-func (d *Directory) Lookup(ctx context.Context, endpoint string) (Route, error) {
+// Again looks up where the endpoint of a route is by now. A route that led to
+// another domain does not come to lead into this one because this one has an
+// endpoint of the same bare name.
+func (d *Directory) Again(ctx context.Context, r Route) (Route, error) {
+	if r.Way == Floating {
+		return d.Resolve(ctx, r.Endpoint, true)
+	}
+	return d.Lookup(ctx, r.Endpoint, r.Way)
+}
+
+// Inbound looks an endpoint up that turned out to be of this domain.
+func (d *Directory) Inbound(ctx context.Context, endpoint string) (Route, error) {
 	if u := d.recall(d.registered, endpoint); u != nil {
 		return Route{Way: Floating, URL: u, Endpoint: endpoint}, nil
 	}
-	// What went through to another domain once is not of this one, even if this
-	// one has an endpoint of the same bare name.
-	known := d.recall(d.found, endpoint)
-	var localErr error
-	if known == nil || known.String() == d.self {
-		var u *url.URL
-		if u, localErr = find(ctx, d.local, interdomain.Target(endpoint)); u != nil {
-			return Route{Way: Inbound, URL: u, Endpoint: endpoint}, nil
+	return d.Lookup(ctx, endpoint, Inbound)
+}
+
+// Lookup asks the registries on the given ways, in that order, whatever is known
+// already. Those who ask for the same within a moment get the same answer.
+func (d *Directory) Lookup(ctx context.Context, endpoint string, order ...Way) (Route, error) {
+	var failed error
+	for _, way := range order {
+		u, err := d.ask(ctx, way, endpoint)
+		switch {
+		case err != nil:
+			failed = errors.Join(failed, err)
+		case u != nil && u.String() != d.self:
+			if way == Outbound {
+				d.learn(d.found, endpoint, u)
+			}
+			return Route{Way: way, URL: u, Endpoint: endpoint}, nil
 		}
 	}
-	if interdomain.Is(endpoint) {
-		u, err := find(ctx, d.proxy, endpoint)
-		if err != nil {
-			return Route{}, status.Errorf(codes.Unavailable, "directory: %s: %v", endpoint, err)
-		}
-		if u != nil && u.String() != d.self {
-			d.learn(d.found, endpoint, u)
-			return Route{Way: Outbound, URL: u, Endpoint: endpoint}, nil
-		}
-	}
-	if localErr != nil {
-		return Route{}, status.Errorf(codes.Unavailable, "directory: %s: %v", endpoint, localErr)
+	if failed != nil {
+		return Route{}, status.Errorf(codes.Unavailable, "directory: %s: %v", endpoint, failed)
 	}
 	return Route{}, status.Errorf(codes.FailedPrecondition, "directory: no endpoint %s", endpoint)
+}
+
+// ask makes one look-up for all who want it at the same time. It outlives the
+// one who came first, for the others' sake.
+func (d *Directory) ask(ctx context.Context, way Way, endpoint string) (*url.URL, error) {
+	client, name := d.local, interdomain.Target(endpoint)
+	if way == Outbound {
+		if client, name = d.proxy, endpoint; !interdomain.Is(endpoint) {
+			return nil, nil
+		}
+	}
+	if u, ok := d.fresh(way, name); ok {
+		return u, nil
+	}
+	result := d.flight.DoChan(way.String()+" "+name, func() (any, error) {
+		u, err := find(context.WithoutCancel(ctx), client, name)
+		if err == nil {
+			d.keep(way, name, u)
+		}
+		return u, err
+	})
+	select {
+	case r := <-result:
+		u, _ := r.Val.(*url.URL)
+		return u, r.Err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // find asks one registry for one name. It returns nil where there is no such
@@ -175,6 +242,34 @@ func find(ctx context.Context, client registry.NetworkServiceEndpointRegistryCli
 			return u, nil
 		}
 	}
+}
+
+// ended tells the regular end of a stream from its failure.
+func ended(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return fmt.Errorf("find: %w", err)
+}
+
+// fresh returns the answer of a moment ago.
+func (d *Directory) fresh(way Way, name string) (*url.URL, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	a, ok := d.answers[question{way, name}]
+	return a.url, ok && time.Since(a.at) < moment
+}
+
+// keep notes an answer, and forgets those that are older than a moment.
+func (d *Directory) keep(way Way, name string, u *url.URL) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for q, a := range d.answers {
+		if time.Since(a.at) >= moment {
+			delete(d.answers, q)
+		}
+	}
+	d.answers[question{way, name}] = answer{url: u, at: time.Now()}
 }
 
 func (d *Directory) recall(m map[string]*entry, endpoint string) *url.URL {

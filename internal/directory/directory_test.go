@@ -86,7 +86,7 @@ func TestResolve(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDirectory(t, &found{urls: c.local, err: c.localErr}, &found{urls: c.remote, err: c.remoteErr})
-			route, err := d.Resolve(t.Context(), c.endpoint)
+			route, err := d.Resolve(t.Context(), c.endpoint, false)
 			require.Equal(t, c.code, status.Code(err), "%v", err)
 			require.Equal(t, c.way, route.Way, "%s", route.Way)
 			if c.url != "" {
@@ -130,7 +130,7 @@ func TestFind_NewestAddressWinsAndThisProxyStandsInItsPlace(t *testing.T) {
 		s := &sink{ctx: t.Context()}
 		require.NoError(t, server.Find(new(registry.NetworkServiceEndpointQuery), s))
 		require.Equal(t, selfURL, s.last.GetNetworkServiceEndpoint().GetUrl())
-		route, err := d.Resolve(t.Context(), "nse@b")
+		route, err := d.Resolve(t.Context(), "nse@b", false)
 		require.NoError(t, err)
 		require.Equal(t, directory.Outbound, route.Way)
 		require.Equal(t, u, route.URL.String())
@@ -143,8 +143,12 @@ func TestFind_EndpointOfTheSameBareNameIsNotMistaken(t *testing.T) {
 	k := &taker{nse: &registry.NetworkServiceEndpoint{Name: "nse@b", Url: "tcp://b:1"}}
 	server := registrychain.NewNetworkServiceEndpointRegistryServer(directory.NewNetworkServiceEndpointRegistryServer(d), k)
 	require.NoError(t, server.Find(new(registry.NetworkServiceEndpointQuery), &sink{ctx: t.Context()}))
-	route, err := d.Lookup(t.Context(), "nse@b")
+	route, err := d.Resolve(t.Context(), "nse@b", false)
 	require.NoError(t, err)
+	require.Equal(t, "tcp://b:1", route.URL.String())
+	route, err = d.Again(t.Context(), route)
+	require.NoError(t, err)
+	require.Equal(t, directory.Outbound, route.Way)
 	require.Equal(t, "tcp://b:2", route.URL.String())
 	require.Zero(t, local.finds)
 }
@@ -159,7 +163,7 @@ func TestRegister_FloatingNameLeadsBackUntilUnregistered(t *testing.T) {
 	require.Equal(t, selfURL, k.nse.GetUrl(), "the others get the proxy's")
 	// Found again by a client of this domain, it is still here.
 	require.NoError(t, server.Find(new(registry.NetworkServiceEndpointQuery), &sink{ctx: t.Context()}))
-	route, err := d.Resolve(t.Context(), "nse@f")
+	route, err := d.Resolve(t.Context(), "nse@f", false)
 	require.NoError(t, err)
 	require.Equal(t, directory.Floating, route.Way)
 	require.Equal(t, "tcp://m:1", route.URL.String())
@@ -173,7 +177,7 @@ func TestDirectory_ForgetsWhatNobodyUses(t *testing.T) {
 		proxy := &found{urls: map[string]string{"nse@b": "tcp://b:1", "other@b": "tcp://b:1"}}
 		d := newDirectory(t, new(found), proxy)
 		resolve := func(name string) {
-			_, err := d.Resolve(t.Context(), name)
+			_, err := d.Resolve(t.Context(), name, false)
 			require.NoError(t, err)
 		}
 		resolve("nse@b")
@@ -187,5 +191,30 @@ func TestDirectory_ForgetsWhatNobodyUses(t *testing.T) {
 		require.Equal(t, 2, proxy.finds)
 		resolve("nse@b")
 		require.Equal(t, 3, proxy.finds, "forgotten, so looked up")
+	})
+}
+
+func TestResolve_ConnectionThatWasThereBeforeIsNotTurned(t *testing.T) {
+	d := newDirectory(t, &found{urls: map[string]string{"nse": "tcp://m:1"}}, &found{urls: map[string]string{"nse@b": "tcp://b:1"}})
+	route, err := d.Resolve(t.Context(), "nse@b", true)
+	require.NoError(t, err)
+	require.Equal(t, directory.Outbound, route.Way)
+}
+
+func TestLookup_ManyWhoAskAtOnceAreOneQuestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		proxy := &found{urls: map[string]string{"nse@b": "tcp://b:1"}}
+		d := newDirectory(t, new(found), proxy)
+		route, err := d.Resolve(t.Context(), "nse@b", true)
+		require.NoError(t, err)
+		for range 100 {
+			_, err := d.Again(t.Context(), route)
+			require.NoError(t, err)
+		}
+		require.Equal(t, 1, proxy.finds)
+		time.Sleep(2 * time.Second)
+		_, err = d.Again(t.Context(), route)
+		require.NoError(t, err)
+		require.Equal(t, 2, proxy.finds, "but only for a moment")
 	})
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/networkservicemesh/api/pkg/api/registry"
 	"github.com/networkservicemesh/sdk/pkg/registry/core/next"
+	"github.com/networkservicemesh/sdk/pkg/tools/log"
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
@@ -57,13 +58,15 @@ type findServer struct {
 
 func (f *findServer) Send(response *registry.NetworkServiceEndpointResponse) error {
 	nse := response.GetNetworkServiceEndpoint()
-	if response.GetDeleted() {
+	u, err := url.Parse(nse.GetUrl())
+	switch {
+	case response.GetDeleted():
 		f.directory.forget(f.directory.found, nse.GetName())
-	} else {
-		u, err := url.Parse(nse.GetUrl())
-		if err != nil {
-			return fmt.Errorf("directory: endpoint URL: %w", err)
-		}
+	case err != nil:
+		// One endpoint that cannot be reached must not end the search for others.
+		log.FromContext(f.Context()).Warnf("directory: endpoint %s left out: %v", nse.GetName(), err)
+		return nil
+	default:
 		f.directory.learn(f.directory.found, nse.GetName(), u)
 	}
 	nse.Url = f.directory.self

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"net/url"
 	"time"
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
@@ -50,7 +50,7 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 	route := *kept
 	if route.Way == 0 || route.Endpoint != endpoint {
 		var err error
-		if route, err = s.directory.Resolve(ctx, endpoint); err != nil {
+		if route, err = s.directory.Resolve(ctx, endpoint, request.GetConnection().GetNextPathSegment() != nil); err != nil {
 			return nil, err
 		}
 	}
@@ -93,6 +93,10 @@ func (r Route) strip(conn *networkservice.Connection) {
 
 // another decides whether a failed Request is tried again, and where.
 func (s *server) another(ctx context.Context, route Route, err error, try int, began, end time.Time) (Route, bool) {
+	if errors.Is(err, hop.ErrSelf) {
+		inbound, err := s.directory.Inbound(ctx, route.Endpoint)
+		return inbound, err == nil && route.Way == Outbound
+	}
 	_, lost := errors.AsType[*hop.TransportError](err)
 	if !lost && try > 0 {
 		return Route{}, false
@@ -105,19 +109,22 @@ func (s *server) another(ctx context.Context, route Route, err error, try int, b
 	if ctx.Err() != nil {
 		return Route{}, false
 	}
-	fresh, lookupErr := s.directory.Lookup(ctx, route.Endpoint)
-	moved := lookupErr == nil && fresh.URL.String() != route.URL.String()
-	if moved {
-		return fresh, true
+	again, lookupErr := s.directory.Again(ctx, route)
+	moved := lookupErr == nil && again.URL.String() != route.URL.String()
+	if !moved {
+		again = route
 	}
-	if !lost {
+	if !moved && !lost {
 		return Route{}, false
+	}
+	if moved && try == 0 {
+		return again, true
 	}
 	select {
 	case <-ctx.Done():
 		return Route{}, false
 	case <-time.After(min(firstPause<<min(try, 10), maxPause)):
-		return route, true
+		return again, true
 	}
 }
 
@@ -140,19 +147,18 @@ func (s *server) Close(ctx context.Context, conn *networkservice.Connection) (*e
 	if route.Way == 0 {
 		// Opened by an earlier process: the way has to be found first.
 		var err error
-		if route, err = s.directory.Resolve(ctx, conn.GetNetworkServiceEndpointName()); err != nil {
+		if route, err = s.directory.Resolve(ctx, conn.GetNetworkServiceEndpointName(), true); err != nil {
 			return nil, fmt.Errorf("close: %w", err)
 		}
 	}
 	ctx = clienturlctx.WithClientURL(ctx, route.URL)
+	ctx = hop.WithWhere(ctx, func(ctx context.Context) *url.URL {
+		again, err := s.directory.Again(ctx, route)
+		if err != nil {
+			return nil
+		}
+		return again.URL
+	})
 	route.strip(conn)
 	return next.Server(ctx).Close(ctx, conn)
-}
-
-// ended tells the regular end of a stream from its failure.
-func ended(err error) error {
-	if errors.Is(err, io.EOF) {
-		return nil
-	}
-	return fmt.Errorf("find: %w", err)
 }

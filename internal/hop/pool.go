@@ -78,6 +78,8 @@ type Pool struct {
 	ctx  context.Context
 	wg   *sync.WaitGroup
 	opts Options
+	// sender is a name for this process that nobody else has.
+	sender string
 
 	// mu guards all following fields and the counts inside the hops.
 	mu   sync.Mutex
@@ -93,7 +95,7 @@ func NewPool(ctx context.Context, wg *sync.WaitGroup, opts Options) *Pool {
 	if opts.MaxBackoff <= 0 {
 		opts.MaxBackoff = DefaultMaxBackoff
 	}
-	p := &Pool{ctx: ctx, wg: wg, opts: opts, hops: make(map[string]*hop)}
+	p := &Pool{ctx: ctx, wg: wg, opts: opts, sender: newSender(), hops: make(map[string]*hop)}
 	wg.Go(func() {
 		<-ctx.Done()
 		p.closeAll()
@@ -237,14 +239,15 @@ func (p *Pool) expire(h *hop, nth int) {
 	h.conn.Load().close()
 }
 
-// background runs f on a goroutine of the pool, or not at all once the pool has
-// ended.
-func (p *Pool) background(f func()) {
+// background runs f on a goroutine of the pool. Once the pool has ended it does
+// not, and returns false.
+func (p *Pool) background(f func()) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.done {
 		p.wg.Go(f)
 	}
+	return !p.done
 }
 
 func (p *Pool) closeAll() {

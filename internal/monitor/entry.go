@@ -64,7 +64,12 @@ func (t *Table) answered(e *entry, told *networkservice.Connection, inPlace bool
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e.inFlight, e.owed = false, false
-	e.lost = time.Time{}
+	if !e.lost.IsZero() {
+		// What was held is from a stream that has ended: what it meant, the
+		// next one will tell.
+		e.dropDoubt()
+		e.lost = time.Time{}
+	}
 	e.answers++
 	e.answered = time.Now()
 	if inPlace && e.told != nil && same(e.told, told) {
@@ -157,7 +162,7 @@ func (t *Table) resume(r *relay, w word, answers int) (shown bool) {
 		if !sameLeg(e.told, w.conn) {
 			return false
 		}
-		if older(e.told, w.conn) {
+		if e.told.GetState() != networkservice.State_DOWN && older(e.told, w.conn) {
 			_, news := fold(e.told, w)
 			return e.answers != answers || !news
 		}

@@ -211,6 +211,7 @@ func TestMovedRemote_IsFollowedInPlace(t *testing.T) {
 func TestMovedEndpoint_IsFollowedWhenTheOldPlaceAnswersAnError(t *testing.T) {
 	inBubble(t, func(w *world) {
 		conn := w.establish(1)
+		time.Sleep(time.Minute)
 		other := lbtest.NewPeer("far")
 		defer w.serve(otherAddr, other.Register)()
 		w.remote.set(endpointName, "tcp://"+otherAddr)

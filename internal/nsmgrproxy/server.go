@@ -61,6 +61,7 @@ func NewServer(ctx context.Context, registryURL, registryProxyURL *url.URL, toke
 
 	return &server{
 		NetworkServiceServer: chain.NewNetworkServiceServer(
+			hop.NewSelfServer(pool),
 			updatepath.NewServer(o.name),
 			leg.NewServer(leg.New(ctx, o.wg)),
 			updatetoken.NewServer(tokenGenerator),

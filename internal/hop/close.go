@@ -1,0 +1,223 @@
+package hop
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"time"
+
+	"github.com/networkservicemesh/api/pkg/api/networkservice"
+	"github.com/networkservicemesh/sdk/pkg/tools/clienturlctx"
+	"github.com/networkservicemesh/sdk/pkg/tools/log"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/leg"
+)
+
+const (
+	// closePatience is how long a Close holds its caller. Then it goes on behind
+	// the caller's back: a client that leaves has no use for the far side's
+	// troubles.
+	closePatience = time.Second
+	// closeAnswer is how long the far side may take to answer one.
+	closeAnswer = 15 * time.Second
+	// closeRetry is how long a Close that did not get through is retried. The
+	// far side's token ends what is still open after that.
+	closeRetry = 30 * time.Second
+	// closePause is the time between two of those attempts.
+	closePause = time.Second
+)
+
+var errSuperseded = errors.New("superseded by a newer request")
+
+// retry is one Close that may go on behind its caller.
+type retry struct {
+	// Guarded by the server's lock.
+	target string
+	// superseded is set when a newer Request or Close uses the id at the target:
+	// this one is not sent again. pinned is set when a newer Request uses it
+	// anywhere: this one must not follow the far side to another target.
+	superseded, pinned bool
+	// sending is closed at the end of the attempt that is under way, if one is.
+	sending chan struct{}
+}
+
+func (s *server) Close(ctx context.Context, conn *networkservice.Connection) (*emptypb.Empty, error) {
+	state := leg.State[use](ctx)
+	handle := state.handle
+	state.handle = nil
+	if handle == nil {
+		// Closed by a process that did not open it: where it leads was looked up.
+		var err error
+		if handle, err = s.pool.Take(clienturlctx.ClientURL(ctx)); err != nil {
+			return nil, err
+		}
+	}
+	if leg.HandedOver(ctx) {
+		handle.Release()
+		return new(emptypb.Empty), nil
+	}
+	done := make(chan error, 1)
+	if !s.pool.background(func() { done <- s.deliver(ctx, handle, conn.Clone()) }) {
+		handle.Release()
+		return new(emptypb.Empty), nil
+	}
+	select {
+	case err := <-done:
+		return new(emptypb.Empty), err
+	case <-time.After(closePatience):
+		log.FromContext(ctx).Infof("close: no answer from %s yet, going on behind the caller", handle.Target())
+		return new(emptypb.Empty), nil
+	}
+}
+
+// deliver brings a Close to the far side, however often the hop fails, and
+// releases the hop. It ends early when a newer Request uses the leg's id there.
+func (s *server) deliver(ctx context.Context, handle *Handle, conn *networkservice.Connection) error {
+	r := &retry{target: handle.Target()}
+	s.supersede(conn.GetId(), r.target, r)
+	defer s.ended(conn.GetId(), r)
+	defer func() { handle.Release() }()
+	logger := log.FromContext(ctx).WithField("connection", conn.GetId())
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeRetry)
+	defer cancel()
+	for {
+		err := s.closeOnce(ctx, r, handle, conn.Clone())
+		if _, lost := errors.AsType[*TransportError](err); !lost {
+			return err
+		}
+		if !s.pause(ctx, closePause) {
+			logger.Infof("close: given up: %v", err)
+			return nil
+		}
+		next, ok := s.again(ctx, r, handle)
+		if !ok {
+			logger.Info("close: given up for a newer request")
+			return nil
+		}
+		handle = next
+	}
+}
+
+// closeOnce makes one attempt. While it waits for the hop it may be superseded:
+// then nothing is sent.
+func (s *server) closeOnce(ctx context.Context, r *retry, handle *Handle, conn *networkservice.Connection) error {
+	ctx, cancel := context.WithTimeout(ctx, closeAnswer)
+	defer cancel()
+	if err := handle.hop.conn.Load().await(ctx, handle.hop.dialTimeout); err != nil {
+		return err
+	}
+	sent := make(chan struct{})
+	defer close(sent)
+	s.mu.Lock()
+	r.sending = sent
+	superseded := r.superseded
+	s.mu.Unlock()
+	if superseded {
+		return &TransportError{Target: handle.Target(), Err: errSuperseded}
+	}
+	_, err := networkservice.NewNetworkServiceClient(handle).Close(ctx, conn)
+	return err
+}
+
+// yield lets Closes of the same id that are being sent go first, for a moment:
+// the far side is to have the two in order.
+func (s *server) yield(ctx context.Context, sending []chan struct{}) {
+	timer := time.NewTimer(closePatience)
+	defer timer.Stop()
+	for _, sent := range sending {
+		select {
+		case <-sent:
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *server) pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-s.pool.ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// again returns the handle for the next attempt, in exchange for the last one's:
+// the same, or one on where the far side is by now. It returns false where there
+// must not be another attempt.
+func (s *server) again(ctx context.Context, r *retry, handle *Handle) (*Handle, bool) {
+	moved := s.moved(ctx, handle)
+	s.mu.Lock()
+	if moved != nil && !r.pinned {
+		r.target = moved.Target()
+		handle, moved = moved, handle
+	}
+	superseded := r.superseded
+	s.mu.Unlock()
+	moved.Release()
+	return handle, !superseded
+}
+
+// moved returns a handle on where the far side is by now, or nil if that is
+// where it was.
+func (s *server) moved(ctx context.Context, handle *Handle) *Handle {
+	find, ok := ctx.Value(whereKey{}).(func(context.Context) *url.URL)
+	if !ok {
+		return nil
+	}
+	u := find(ctx)
+	if target, err := Target(u); err != nil || target == handle.Target() {
+		return nil
+	}
+	next, err := s.pool.Take(u)
+	if err != nil {
+		return nil
+	}
+	return next
+}
+
+type whereKey struct{}
+
+// WithWhere lets a Close that does not get through find out where the far side
+// is by now. Find returns nil if it does not know.
+func WithWhere(ctx context.Context, find func(context.Context) *url.URL) context.Context {
+	return context.WithValue(ctx, whereKey{}, find)
+}
+
+// supersede notes a newer Request, or a Close r that begins, for the id at the
+// target. It returns what ends with each earlier Close that is being sent.
+func (s *server) supersede(id, target string, r *retry) (sending []chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for old := range s.closing[id] {
+		old.pinned = true
+		if old.target == target {
+			old.superseded = true
+			if old.sending != nil {
+				sending = append(sending, old.sending)
+			}
+		}
+	}
+	if r == nil {
+		return sending
+	}
+	if s.closing[id] == nil {
+		s.closing[id] = make(map[*retry]struct{}, 1)
+	}
+	s.closing[id][r] = struct{}{}
+	return sending
+}
+
+func (s *server) ended(id string, r *retry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.closing[id], r)
+	if len(s.closing[id]) == 0 {
+		delete(s.closing, id)
+	}
+}
