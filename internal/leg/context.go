@@ -57,7 +57,7 @@ func State[T any](ctx context.Context) *T {
 	if l == nil {
 		return new(T)
 	}
-	type key struct{ t *T }
+	type key struct{ _ *T }
 	if v, ok := l.memory[key{}].(*T); ok {
 		return v
 	}

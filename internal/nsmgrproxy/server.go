@@ -55,7 +55,10 @@ func NewServer(ctx context.Context, registryURL, registryProxyURL *url.URL, toke
 
 	pool := hop.NewPool(ctx, o.wg, o.hop())
 	local, remote := pool.Client(registryURL), pool.Client(registryProxyURL)
-	places := directory.New(o.listenOn, registry.NewNetworkServiceEndpointRegistryClient(local), registry.NewNetworkServiceEndpointRegistryClient(remote))
+	places := directory.New(o.listenOn,
+		registry.NewNetworkServiceEndpointRegistryClient(local),
+		registry.NewNetworkServiceEndpointRegistryClient(remote),
+	)
 	addresses := mapip.Watch(ctx, o.wg, o.mapIPFilePath)
 	table := monitor.NewTable(ctx, o.wg)
 
