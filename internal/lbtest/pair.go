@@ -17,8 +17,9 @@ type pair struct {
 	ctx    context.Context // ends with the pair
 	cancel context.CancelFunc
 	start  time.Time
-	last   atomic.Int64 // when payload last came, in ns since start
-	lossy  atomic.Bool  // bytes were swallowed
+	last   atomic.Int64      // when payload last came, in ns since start
+	lost   [ways]atomic.Bool // bytes were swallowed that way
+	left   atomic.Bool       // the client has ended its side
 
 	// mu guards what follows.
 	mu    sync.Mutex
@@ -70,14 +71,18 @@ func (p *pair) attach(up net.Conn) bool {
 	return true
 }
 
+// lossy says whether bytes were swallowed on some way.
+func (p *pair) lossy() bool { return p.lost[Upwards].Load() || p.lost[Downwards].Load() }
+
 func (p *pair) touch()               { p.last.Store(int64(time.Since(p.start))) }
 func (p *pair) quiet() time.Duration { return time.Since(p.start) - time.Duration(p.last.Load()) }
 
 // serve runs one pair until it ends.
 func (r *Relay) serve(p *pair, target string, blackhole bool) {
 	if blackhole {
-		p.lossy.Store(true)
+		p.lost[Upwards].Store(true)
 		swallow(p.down)
+		p.left.Store(true)
 		<-p.ctx.Done() // the client's end is told to nobody either
 		return
 	}
@@ -92,15 +97,15 @@ func (r *Relay) serve(p *pair, target string, blackhole bool) {
 	}
 
 	var wg sync.WaitGroup
-	wg.Go(func() { r.copy(p, up, p.down) })
-	wg.Go(func() { r.copy(p, p.down, up) })
+	wg.Go(func() { r.copy(p, Upwards, up, p.down) })
+	wg.Go(func() { r.copy(p, Downwards, p.down, up) })
 	idleDone := make(chan struct{})
 	go func() {
 		defer close(idleDone)
 		r.watchIdle(p)
 	}()
 	wg.Wait()
-	if p.lossy.Load() {
+	if p.lossy() {
 		<-p.ctx.Done()
 	}
 	p.end()
@@ -109,23 +114,29 @@ func (r *Relay) serve(p *pair, target string, blackhole bool) {
 
 // copy moves payload from src to dst. The end of src is handed on as the end of
 // that direction only, so that half-closed connections work.
-func (r *Relay) copy(p *pair, dst, src net.Conn) {
+func (r *Relay) copy(p *pair, way Way, dst, src net.Conn) {
 	buf := make([]byte, bufferSize)
 	for {
 		n, err := src.Read(buf)
 		if n > 0 {
 			p.touch()
-			if r.swallows(p) {
-				p.lossy.Store(true)
+			if r.swallows(p, way) {
+				p.lost[way].Store(true)
 			} else if _, werr := dst.Write(buf[:n]); werr != nil {
 				p.end()
 				return
 			}
 		}
 		if err != nil {
-			if r.swallows(p) {
-				p.lossy.Store(true)
+			if way == Upwards {
+				p.left.Store(true)
+			}
+			if r.swallows(p, way) {
+				p.lost[way].Store(true)
 				return
+			}
+			if p.ctx.Err() != nil {
+				return // ours, and it ends both sides in its own way
 			}
 			if tcp, ok := dst.(*net.TCPConn); ok {
 				_ = tcp.CloseWrite()
@@ -135,27 +146,27 @@ func (r *Relay) copy(p *pair, dst, src net.Conn) {
 	}
 }
 
-func (r *Relay) swallows(p *pair) bool {
-	if p.lossy.Load() {
+func (r *Relay) swallows(p *pair, way Way) bool {
+	if p.lost[way].Load() {
 		return true
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.blackhole
+	return r.blackhole[way]
 }
 
 // watchIdle cuts p once it has been quiet for the limit of the moment.
 func (r *Relay) watchIdle(p *pair) {
 	for {
 		r.mu.Lock()
-		limit, blackhole, changed := r.idle, r.blackhole, r.changed
+		limit, blackhole, changed := r.idle, r.blackhole != [ways]bool{}, r.changed
 		r.mu.Unlock()
 
 		var due <-chan time.Time
-		if limit > 0 && !blackhole && !p.lossy.Load() {
+		if limit > 0 && !blackhole && !p.lossy() {
 			left := limit - p.quiet()
 			if left <= 0 {
-				r.cut(p, "idle "+limit.String())
+				r.cut(p, "idle "+limit.String(), false)
 				return
 			}
 			timer := time.NewTimer(left)

@@ -37,7 +37,22 @@ type Stats struct {
 	Accepted int64 // connections accepted, refused ones included
 	Cuts     int64 // connections ended by the relay: idle, or CutAll
 	Open     int   // connections open now
+	// Lost counts the open connections that lost bytes, so that nothing comes
+	// through them any more, and that their client still takes for whole.
+	Lost int
 }
+
+// Way is a direction through the relay.
+type Way int
+
+const (
+	// Upwards is from the client to the target.
+	Upwards Way = iota
+	// Downwards is from the target to the client.
+	Downwards
+
+	ways = 2
+)
 
 // Relay forwards TCP connections to one target.
 type Relay struct {
@@ -51,7 +66,7 @@ type Relay struct {
 	target    string
 	idle      time.Duration
 	refuse    bool
-	blackhole bool
+	blackhole [ways]bool
 	changed   chan struct{} // closed and replaced when a setting changes
 	closed    bool
 	pairs     map[*pair]struct{}
@@ -101,11 +116,20 @@ func (r *Relay) SetRefuse(on bool) { r.set(func() { r.refuse = on }) }
 // swallowed too, idle limits do not apply, and the end of one side is kept
 // from the other. A connection that lost bytes stays swallowed when it is
 // turned off, for its stream can no longer be whole; CutAll ends it.
-func (r *Relay) SetBlackhole(on bool) { r.set(func() { r.blackhole = on }) }
+func (r *Relay) SetBlackhole(on bool) { r.set(func() { r.blackhole = [ways]bool{on, on} }) }
+
+// SetBlackholeWay is SetBlackhole for one direction; the other one passes, on
+// connections old and new.
+func (r *Relay) SetBlackholeWay(way Way, on bool) { r.set(func() { r.blackhole[way] = on }) }
 
 // CutAll ends every open connection with a FIN to both sides and returns how
 // many those were.
-func (r *Relay) CutAll() int {
+func (r *Relay) CutAll() int { return r.cutAll("outright", false) }
+
+// ResetAll is CutAll with a RST instead of the FIN.
+func (r *Relay) ResetAll() int { return r.cutAll("reset", true) }
+
+func (r *Relay) cutAll(reason string, rst bool) int {
 	r.mu.Lock()
 	pairs := make([]*pair, 0, len(r.pairs))
 	for p := range r.pairs {
@@ -115,7 +139,7 @@ func (r *Relay) CutAll() int {
 
 	n := 0
 	for _, p := range pairs {
-		if r.cut(p, "outright") {
+		if r.cut(p, reason, rst) {
 			n++
 		}
 	}
@@ -126,7 +150,13 @@ func (r *Relay) CutAll() int {
 func (r *Relay) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return Stats{Accepted: r.accepted, Cuts: r.cuts, Open: len(r.pairs)}
+	stats := Stats{Accepted: r.accepted, Cuts: r.cuts, Open: len(r.pairs)}
+	for p := range r.pairs {
+		if p.lossy() && !p.left.Load() {
+			stats.Lost++
+		}
+	}
+	return stats
 }
 
 // Close stops accepting, closes every connection (which counts as no cut) and
@@ -164,7 +194,7 @@ func (r *Relay) set(change func()) {
 }
 
 // cut counts the cut, tells of it and ends p. It returns false if p had ended.
-func (r *Relay) cut(p *pair, reason string) bool {
+func (r *Relay) cut(p *pair, reason string, rst bool) bool {
 	up, first := p.claimEnd()
 	if !first {
 		return false
@@ -174,6 +204,10 @@ func (r *Relay) cut(p *pair, reason string) bool {
 	r.mu.Unlock()
 	if r.onCut != nil {
 		r.onCut(reason)
+	}
+	if rst {
+		linger(p.down)
+		linger(up)
 	}
 	p.closeSockets(up)
 	return true
@@ -208,7 +242,7 @@ func (r *Relay) acceptLoop() {
 		}
 		r.wg.Go(func() {
 			defer r.forget(p)
-			r.serve(p, target, blackhole)
+			r.serve(p, target, blackhole == [ways]bool{true, true})
 		})
 	}
 }
@@ -223,8 +257,13 @@ func (r *Relay) forget(p *pair) {
 // reset closes with a RST, which is what a refusal looks like to a client that
 // was already accepted.
 func reset(conn net.Conn) {
+	linger(conn)
+	_ = conn.Close()
+}
+
+// linger makes the Close that follows send a RST.
+func linger(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)
 	}
-	_ = conn.Close()
 }

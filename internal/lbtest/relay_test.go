@@ -236,6 +236,66 @@ func TestBlackholeSwallowsAndKeepsSockets(t *testing.T) {
 	require.ErrorIs(t, endOf(t, lossy, patience), io.EOF)
 }
 
+// Each way can be swallowed without the other.
+func TestBlackholeOneWay(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = listener.Close() }()
+	relay := startRelay(t, listener.Addr().String())
+	open := func() (down, up net.Conn) {
+		down = dial(t, relay.Addr())
+		up, err := listener.Accept()
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = up.Close() })
+		return down, up
+	}
+	send := func(from, to net.Conn, text string) {
+		_, err := io.WriteString(from, text)
+		require.NoError(t, err)
+		require.NoError(t, to.SetReadDeadline(time.Now().Add(patience)))
+		got := make([]byte, len(text))
+		_, err = io.ReadFull(to, got)
+		require.NoError(t, err)
+		require.Equal(t, text, string(got))
+	}
+	for _, way := range []lbtest.Way{lbtest.Upwards, lbtest.Downwards} {
+		down, up := open()
+		relay.SetBlackholeWay(way, true)
+		relay.SetIdle(time.Millisecond) // must not cut: nobody is told
+		inHole, behind := open()
+		for _, pair := range [][2]net.Conn{{down, up}, {inHole, behind}} {
+			from, to := pair[0], pair[1]
+			if way == lbtest.Downwards {
+				from, to = to, from
+			}
+			_, err := io.WriteString(from, "lost")
+			require.NoError(t, err)
+			requireTimeout(t, endOf(t, to, 100*time.Millisecond))
+			send(to, from, "passes")
+		}
+		relay.SetIdle(0)
+		relay.SetBlackholeWay(way, false)
+		require.Equal(t, lbtest.Stats{Accepted: relay.Stats().Accepted, Cuts: relay.Stats().Cuts, Open: 2, Lost: 2}, relay.Stats())
+		require.NoError(t, down.Close())
+		require.Eventually(t, func() bool { return relay.Stats().Lost == 1 }, patience, time.Millisecond)
+		require.Equal(t, 2, relay.CutAll())
+		require.Eventually(t, func() bool { return relay.Stats().Open == 0 }, patience, time.Millisecond)
+	}
+}
+
+func TestResetAllSendsRST(t *testing.T) {
+	server := startEcho(t)
+	reasons := make(chan string, 1)
+	relay := startRelay(t, server.Addr().String(), lbtest.WithOnCut(func(reason string) { reasons <- reason }))
+	conn := dial(t, relay.Addr())
+	say(t, conn, "x")
+	require.Equal(t, 1, relay.ResetAll())
+	require.ErrorIs(t, endOf(t, conn, patience), syscall.ECONNRESET)
+	require.ErrorIs(t, <-server.ends, syscall.ECONNRESET)
+	require.Equal(t, "reset", <-reasons)
+	require.Equal(t, int64(1), relay.Stats().Cuts)
+}
+
 func TestSetTarget(t *testing.T) {
 	gone, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
