@@ -67,6 +67,7 @@ func run(ctx context.Context, c *config.Config, warnings []string, logs io.Write
 			nsmgrproxy.WithDialTimeout(c.DialTimeout),
 			nsmgrproxy.WithHopProbeInterval(c.HopProbeInterval),
 			nsmgrproxy.WithHopMaxBackoff(c.HopMaxBackoff),
+			nsmgrproxy.WithIdentity(id, c.MaxTokenLifetime),
 			nsmgrproxy.WithWaitGroup(&background),
 		)
 		nsmgrproxy.NewServer(ctx, c.RegistryURL, c.RegistryProxyURL, tokens, options...).Register(server)

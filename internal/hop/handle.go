@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 )
 
@@ -51,21 +52,46 @@ func (h *Handle) Connected() bool { return h.hop.conn.Load().cc.GetState() == co
 
 // Invoke sends a unary call over the hop.
 func (h *Handle) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	c := h.hop.conn.Load()
-	if err := c.await(ctx, h.hop.limit(ctx)); err != nil {
-		return err
+	c, err := h.invoke(ctx, method, args, reply, opts)
+	if err != nil && c.stale() && ctx.Err() == nil {
+		// Refused, maybe, because our certificate changed in the middle of it.
+		// The next attempt goes over a connection made with the new one.
+		_, err = h.invoke(ctx, method, args, reply, opts)
 	}
+	return err
+}
+
+func (h *Handle) invoke(ctx context.Context, method string, args, reply any, opts []grpc.CallOption) (*conn, error) {
+	c, err := h.conn(ctx)
+	if err != nil {
+		return c, err
+	}
+	h.pool.calls.add(1)
+	defer h.pool.calls.add(-1)
+	c.calls.add(1)
+	defer c.calls.add(-1)
 	defer h.pool.suspect(ctx, c)()
-	call := new(call)
-	err := c.cc.Invoke(context.WithValue(ctx, callKey{}, call), method, args, reply, failFast(opts)...)
-	return call.wrap(ctx, h.hop.target, err)
+	call, answerer := new(call), new(peer.Peer)
+	err = c.cc.Invoke(context.WithValue(ctx, callKey{}, call), method, args, reply, append(failFast(opts), grpc.Peer(answerer))...)
+	c.bound(answerer)
+	return c, call.wrap(ctx, h.hop.target, err)
+}
+
+// conn returns the connection for a call: the current one, once it is up.
+func (h *Handle) conn(ctx context.Context) (*conn, error) {
+	c := h.hop.conn.Load()
+	if c.stale() {
+		h.pool.renew(c, "own certificate has changed")
+		c = h.hop.conn.Load()
+	}
+	return c, c.await(ctx, h.hop.limit(ctx))
 }
 
 // NewStream opens a stream over the hop. Errors of the stream itself come as
 // gRPC returns them.
 func (h *Handle) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	c := h.hop.conn.Load()
-	if err := c.await(ctx, h.hop.limit(ctx)); err != nil {
+	c, err := h.conn(ctx)
+	if err != nil {
 		return nil, err
 	}
 	call := new(call)

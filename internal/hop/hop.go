@@ -42,6 +42,7 @@ type hop struct {
 // conn is one gRPC connection with what keeps it up.
 type conn struct {
 	// Set once at construction.
+	pool   *Pool
 	hop    *hop
 	cc     *grpc.ClientConn
 	stop   context.CancelFunc
@@ -51,6 +52,15 @@ type conn struct {
 	lastPayload atomic.Int64
 	// suspected is set while somebody finds out whether the peer is alive.
 	suspected atomic.Bool
+	// identity names the certificate of the last handshake, and bounded is set
+	// once the end of its life is armed.
+	identity atomic.Pointer[string]
+	bounded  atomic.Bool
+	// calls are the unary calls in flight.
+	calls calls
+
+	// end is the timer of its life. Guarded by the pool's lock.
+	end *time.Timer
 }
 
 // wake tells the keeper that somebody uses the hop now.
@@ -127,6 +137,11 @@ func (h *hop) limit(ctx context.Context) time.Duration {
 }
 
 func (c *conn) close() {
+	c.pool.mu.Lock()
+	if c.end != nil {
+		c.end.Stop()
+	}
+	c.pool.mu.Unlock()
 	c.stop()
 	if err := c.cc.Close(); err != nil {
 		c.hop.log.Debugf("close: %v", err)

@@ -57,6 +57,9 @@ const (
 	// pingTimeout is how long the answer to an HTTP/2 ping may take. With the
 	// default probe interval a black hole is noticed 25 s after the last byte.
 	pingTimeout = 10 * time.Second
+	// drainTimeout is how long calls in flight hold up the end of the process:
+	// well under the 10 s that it may take in all.
+	drainTimeout = 3 * time.Second
 )
 
 // Options are the settings of a pool. Zero durations take the defaults, but for
@@ -70,6 +73,11 @@ type Options struct {
 	ProbeInterval time.Duration
 	// MaxBackoff caps the pause between two attempts.
 	MaxBackoff time.Duration
+	// Identity is what connections are made with, if their life depends on it.
+	Identity Identity
+	// TokenLifetime is the longest lifetime of a token that goes over a
+	// connection.
+	TokenLifetime time.Duration
 }
 
 // Pool hands out hops.
@@ -80,6 +88,8 @@ type Pool struct {
 	opts Options
 	// sender is a name for this process that nobody else has.
 	sender string
+	// calls are the unary calls in flight.
+	calls calls
 
 	// mu guards all following fields and the counts inside the hops.
 	mu   sync.Mutex
@@ -98,8 +108,12 @@ func NewPool(ctx context.Context, wg *sync.WaitGroup, opts Options) *Pool {
 	p := &Pool{ctx: ctx, wg: wg, opts: opts, sender: newSender(), hops: make(map[string]*hop)}
 	wg.Go(func() {
 		<-ctx.Done()
+		p.drain()
 		p.closeAll()
 	})
+	if opts.Identity != nil {
+		wg.Go(p.follow)
+	}
 	return p
 }
 
@@ -152,12 +166,14 @@ func (p *Pool) open(target string) (*hop, error) {
 // connect gives h a connection and starts its goroutines. It does not dial: that
 // is done by the keeper. The caller holds mu.
 func (p *Pool) connect(h *hop) error {
-	c := &conn{hop: h, wakeup: make(chan struct{}, 1)}
+	c := &conn{pool: p, hop: h, wakeup: make(chan struct{}, 1)}
 	cc, err := grpc.NewClient(h.target, p.dialOptions(c)...)
 	if err != nil {
 		return fmt.Errorf("hop: %s: %w", h.target, err)
 	}
-	ctx, cancel := context.WithCancel(p.ctx)
+	// They end with the connection, which may outlive the pool's context for as
+	// long as it is drained.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(p.ctx))
 	c.cc, c.stop = cc, cancel
 	p.wg.Go(func() { c.keep(ctx) })
 	if p.opts.ProbeInterval > 0 {
@@ -248,6 +264,14 @@ func (p *Pool) background(f func()) bool {
 		p.wg.Go(f)
 	}
 	return !p.done
+}
+
+// drain gives Requests that are under way the time to be answered: a far side
+// whose Request is cancelled may take it for a failure.
+func (p *Pool) drain() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), drainTimeout)
+	defer cancel()
+	p.calls.wait(ctx)
 }
 
 func (p *Pool) closeAll() {

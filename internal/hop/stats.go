@@ -35,6 +35,7 @@ func (c *conn) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Contex
 func (c *conn) HandleConn(_ context.Context, s stats.ConnStats) {
 	switch s.(type) {
 	case *stats.ConnBegin:
+		c.handshaken()
 		c.lastPayload.Store(time.Now().UnixNano())
 		c.hop.log.Infof("connected (%d)", c.hop.dials.Add(1))
 	case *stats.ConnEnd:

@@ -46,6 +46,7 @@ type Source struct {
 	mu      sync.RWMutex
 	current *workloadapi.X509Context // guarded by mu; nil before the first
 	lastErr error                    // guarded by mu; nil while the watch is well
+	changed chan struct{}            // guarded by mu; closed and replaced when the SVID changes
 }
 
 var (
@@ -70,7 +71,7 @@ func Open(ctx context.Context, addr string) (*Source, error) {
 		return nil, fmt.Errorf("identity: workload API %q: %w", addr, err)
 	}
 	watchCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	s := &Source{client: client, cancel: cancel, done: make(chan struct{}), first: make(chan struct{})}
+	s := &Source{client: client, cancel: cancel, done: make(chan struct{}), first: make(chan struct{}), changed: make(chan struct{})}
 	go s.watch(watchCtx, addr)
 
 	select {
@@ -122,6 +123,22 @@ func (s *Source) ID() string {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.current.DefaultSVID().ID.String()
+}
+
+// Current names the certificate in use, differently after each rotation, and
+// tells when it ends.
+func (s *Source) Current() (name string, notAfter time.Time) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	certificate := s.current.DefaultSVID().Certificates[0]
+	return certificate.SerialNumber.Text(16), certificate.NotAfter
+}
+
+// Changed returns a channel that is closed at the next rotation.
+func (s *Source) Changed() <-chan struct{} {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.changed
 }
 
 // Close ends the watch and waits for it. The last SVID stays usable, so that

@@ -21,15 +21,20 @@ func (w *watcher) OnX509ContextUpdate(update *workloadapi.X509Context) {
 	s.mu.Lock()
 	before, lost := s.current, s.lastErr != nil
 	s.current, s.lastErr = update, nil
+	svid := update.DefaultSVID()
+	rotated := before != nil && !before.DefaultSVID().Certificates[0].Equal(svid.Certificates[0])
+	if rotated {
+		close(s.changed)
+		s.changed = make(chan struct{})
+	}
 	s.mu.Unlock()
 
-	svid := update.DefaultSVID()
 	notAfter := svid.Certificates[0].NotAfter
 	switch {
 	case before == nil:
 		w.logger.Infof("identity: SVID %q, valid until %s", svid.ID, notAfter.Format(time.RFC3339))
 		close(s.first)
-	case !before.DefaultSVID().Certificates[0].Equal(svid.Certificates[0]):
+	case rotated:
 		w.logger.Infof("identity: SVID %q renewed, valid until %s", svid.ID, notAfter.Format(time.RFC3339))
 	case lost:
 		w.logger.Infof("identity: workload API at %s is back, the SVID is the same", w.addr)

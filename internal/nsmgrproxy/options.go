@@ -33,6 +33,8 @@ type options struct {
 	monitorGrace, monitorLocalGrace time.Duration
 	dialTimeout                     time.Duration
 	hopProbeInterval, hopMaxBackoff time.Duration
+	identity                        hop.Identity
+	tokenLifetime                   time.Duration
 	authorizeServer                 networkservice.NetworkServiceServer
 	authorizeMonitorServer          networkservice.MonitorConnectionServer
 	authorizeNSServer               registry.NetworkServiceRegistryServer
@@ -72,6 +74,8 @@ func (o *options) hop() hop.Options {
 		DialTimeout:   o.dialTimeout,
 		ProbeInterval: o.hopProbeInterval,
 		MaxBackoff:    o.hopMaxBackoff,
+		Identity:      o.identity,
+		TokenLifetime: o.tokenLifetime,
 	}
 }
 
@@ -124,6 +128,14 @@ func WithHopProbeInterval(d time.Duration) Option {
 // WithHopMaxBackoff caps the pause between attempts at an upstream connection.
 func WithHopMaxBackoff(d time.Duration) Option {
 	return func(o *options) { o.hopMaxBackoff = d }
+}
+
+// WithIdentity has upstream connections renewed when the own certificate changes,
+// and before a certificate of their handshake has less than tokenLifetime left.
+// The default policies of nsmgrs and registries require the first, and tokens of
+// full length the second.
+func WithIdentity(identity hop.Identity, tokenLifetime time.Duration) Option {
+	return func(o *options) { o.identity, o.tokenLifetime = identity, tokenLifetime }
 }
 
 // WithAuthorizeServer sets the element that authorizes Request and Close.

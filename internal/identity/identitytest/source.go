@@ -17,8 +17,9 @@ type Source struct {
 	ttl     time.Duration
 	bundles *x509bundle.Set
 
-	mu   sync.RWMutex
-	svid *x509svid.SVID // guarded by mu
+	mu      sync.RWMutex
+	svid    *x509svid.SVID // guarded by mu
+	changed chan struct{}  // guarded by mu; closed and replaced by Rotate
 }
 
 var (
@@ -29,7 +30,7 @@ var (
 // NewSource returns an identity spiffe://<trust domain of ca>/<path> that
 // trusts ca and the federated authorities.
 func NewSource(ca *CA, path string, ttl time.Duration, federated ...*CA) (*Source, error) {
-	s := &Source{ca: ca, path: path, ttl: ttl, bundles: x509bundle.NewSet(ca.Bundle())}
+	s := &Source{ca: ca, path: path, ttl: ttl, bundles: x509bundle.NewSet(ca.Bundle()), changed: make(chan struct{})}
 	for _, f := range federated {
 		s.bundles.Add(f.Bundle())
 	}
@@ -49,7 +50,23 @@ func (s *Source) Rotate() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.svid = svid
+	close(s.changed)
+	s.changed = make(chan struct{})
 	return nil
+}
+
+// Current names the certificate in use and tells when it ends.
+func (s *Source) Current() (name string, notAfter time.Time) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.svid.Certificates[0].SerialNumber.Text(16), s.svid.Certificates[0].NotAfter
+}
+
+// Changed returns a channel that is closed at the next rotation.
+func (s *Source) Changed() <-chan struct{} {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.changed
 }
 
 // GetX509SVID returns the current SVID, also when it has expired.
