@@ -8,6 +8,8 @@ import (
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
 	"github.com/networkservicemesh/sdk/pkg/tools/log"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/hop"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/leg"
@@ -58,7 +60,7 @@ type relay struct {
 	// Used by the relay's own goroutine alone.
 	lastWord time.Time     // when the far side last said that the leg is there
 	lost     bool          // a stream that showed the leg has ended, and no other has begun
-	flapping bool          // the last stream was too short to be worth a line at INFO
+	flapping bool          // the last stream was too short, or ended for our own sake
 	down     bool          // the loss has been told
 	pause    time.Duration // before the next attempt at a stream
 }
@@ -101,7 +103,7 @@ func (r *relay) run(ctx context.Context) {
 		wait := r.pause/2 + rand.N(r.pause)
 		if shown {
 			r.lastWord = time.Now()
-			r.noteLoss(err, time.Since(began) < steady)
+			r.noteLoss(err, time.Since(began) < steady || status.Code(err) == codes.Canceled)
 			if !r.flapping {
 				r.pause, wait = firstPause, r.spread()
 			}
@@ -136,7 +138,8 @@ func (r *relay) spread() time.Duration {
 }
 
 // noteLoss logs the loss of a stream that had shown the leg. One that was short
-// is a repeat, and so is its resumption.
+// is a repeat, and one that was cancelled is our own doing, for a new connection;
+// neither is worth a line at INFO, nor is its resumption.
 func (r *relay) noteLoss(err error, short bool) {
 	select {
 	case <-r.answers: // from when all was well; it is no reason to hurry

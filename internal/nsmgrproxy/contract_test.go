@@ -332,9 +332,14 @@ func TestContract_LateCloseIsDroppedForANewerRequest(t *testing.T) {
 		w.wire.Refuse(farAddr, true)
 		w.wire.Cut(farAddr)
 		require.NoError(w, w.close(conn))
+		answered := make(chan error, 1)
+		go func() {
+			_, err := w.request(again(conn))
+			answered <- err
+		}()
+		synctest.Wait()
 		w.wire.Refuse(farAddr, false)
-		_, err := w.request(again(conn))
-		require.NoError(w, err)
+		require.NoError(w, <-answered)
 		time.Sleep(time.Minute)
 		require.Empty(w, w.far.Closes(), "the Close was of an older leg")
 		require.Len(w, w.far.Conns(), 1)
@@ -409,5 +414,30 @@ func TestContract_ProxyTerminates(t *testing.T) {
 		s.nothing("no event for it")
 		require.Empty(w, w.far.Closes(), "nothing is closed upstream")
 		require.Len(w, w.far.Conns(), 1)
+	})
+}
+
+func TestContract_ProxyTerminatesWhileARefreshIsInFlight(t *testing.T) {
+	inBubble(t, func(w *world) {
+		s := w.subscribe(1)
+		conn := w.establish(1)
+		s.up()
+		w.far.Set(lbtest.Faults{RequestDelay: 2 * time.Second})
+		answered := make(chan error, 1)
+		go func() {
+			_, err := w.request(again(conn))
+			answered <- err
+		}()
+		synctest.Wait()
+		began := time.Now()
+		ended := make(chan time.Duration, 1)
+		go func() { <-s.done; ended <- time.Since(began) }()
+		w.drain()
+		require.NoError(w, <-answered, "what is under way is answered")
+		require.Zero(w, <-ended, "streams end at once")
+		require.Equal(w, codes.Unavailable, status.Code(s.err), "%v", s.err)
+		w.stop()
+		require.Less(w, time.Since(began), 10*time.Second)
+		require.Empty(w, w.far.Closes())
 	})
 }

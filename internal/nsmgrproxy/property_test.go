@@ -14,7 +14,7 @@ import (
 
 var (
 	seedFlag  = flag.Uint64("seed", 0, "run the schedule of this seed alone")
-	seedsFlag = flag.Int("seeds", 40, "how many random schedules to run")
+	seedsFlag = flag.Int("seeds", 20, "how many random schedules to run")
 )
 
 // failed holds seeds whose schedules once broke the contract.

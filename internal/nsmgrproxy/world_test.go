@@ -50,7 +50,9 @@ type world struct {
 
 	wg   sync.WaitGroup
 	stop func()
-	cc   *grpc.ClientConn
+	// drain ends the proxy's context and waits for what it runs.
+	drain func()
+	cc    *grpc.ClientConn
 }
 
 // inBubble runs f in a world of its own. Nothing may be left of it afterwards:
@@ -115,6 +117,10 @@ func (w *world) start() {
 		networkservice.RegisterMonitorConnectionServer(s, chain)
 		registry.RegisterNetworkServiceEndpointRegistryServer(s, chain.NetworkServiceEndpointRegistryServer())
 	}, nsmgrproxy.ServerOptions()...)
+	w.drain = func() {
+		cancel()
+		w.wg.Wait()
+	}
 	w.stop = func() {
 		cancel()
 		synctest.Wait()
