@@ -1,8 +1,9 @@
 // Package proc runs the child processes of the lab.
 //
-// A Process owns its process group: Stop ends all of it, politely first, and
-// returns when it is gone and its output has been read. Output goes to a log
-// file and, line by line, to a callback.
+// A Process owns its process group: Stop ends all of it, politely first, Kill
+// without a word, and either returns when it is gone and its output has been
+// read. On Linux a child also ends when this process is killed. Output goes to a
+// log file and, line by line, to a callback.
 package proc
 
 import (
@@ -13,6 +14,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -37,6 +39,7 @@ type Spec struct {
 	Env    []string
 	Dir    string
 	Log    string            // path of the log file
+	Append bool              // to that file, for a process that comes after another
 	OnLine func(line string) // called from one goroutine; may be nil
 }
 
@@ -44,7 +47,6 @@ type Spec struct {
 type Process struct {
 	spec Spec
 	cmd  *exec.Cmd
-	log  *os.File
 	done chan struct{}
 	err  error // valid once done is closed
 
@@ -53,29 +55,40 @@ type Process struct {
 
 // Start starts the process.
 func Start(spec *Spec) (*Process, error) {
-	logFile, err := os.Create(spec.Log)
+	flags := os.O_WRONLY | os.O_CREATE | os.O_TRUNC
+	if spec.Append {
+		flags = os.O_WRONLY | os.O_CREATE | os.O_APPEND
+	}
+	logFile, err := os.OpenFile(spec.Log, flags, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("proc: %s: %w", spec.Name, err)
 	}
-	p := &Process{spec: *spec, log: logFile, done: make(chan struct{})}
+	p := &Process{spec: *spec, done: make(chan struct{})}
 	output := &lineWriter{file: logFile, onLine: spec.OnLine}
 	p.cmd = exec.Command(spec.Path, spec.Args...)
 	p.cmd.Env, p.cmd.Dir = spec.Env, spec.Dir
 	p.cmd.Stdout, p.cmd.Stderr = output, output
 	// A group of its own: Ctrl-C on the terminal reaches the lab only, which
 	// then ends the children in order.
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.cmd.SysProcAttr = attributes()
 	p.cmd.WaitDelay = stopGrace
-	if err := p.cmd.Start(); err != nil {
-		_ = logFile.Close()
-		return nil, fmt.Errorf("proc: %s: %w", spec.Name, err)
-	}
+	started := make(chan error)
 	go func() {
 		defer close(p.done)
-		p.err = p.cmd.Wait()
-		output.flush()
-		_ = logFile.Close()
+		defer func() { _ = logFile.Close() }()
+		// The thread that starts a child has to live as long as the child.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := p.cmd.Start()
+		started <- err
+		if err == nil {
+			p.err = p.cmd.Wait()
+			output.flush()
+		}
 	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("proc: %s: %w", spec.Name, err)
+	}
 	return p, nil
 }
 
@@ -104,6 +117,12 @@ func (p *Process) Stop() {
 		}
 		p.signal(syscall.SIGKILL)
 	})
+	<-p.done
+}
+
+// Kill ends the process group with SIGKILL, as a node does that loses power.
+func (p *Process) Kill() {
+	p.stopOnce.Do(func() { p.signal(syscall.SIGKILL) })
 	<-p.done
 }
 

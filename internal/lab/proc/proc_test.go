@@ -1,6 +1,7 @@
 package proc_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -15,7 +16,30 @@ import (
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/lab/proc"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain lets this binary be a parent that gets killed, too.
+func TestMain(m *testing.M) {
+	if log, ok := os.LookupEnv(parentLog); ok {
+		beParent(log)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// parentLog makes this binary a parent that waits to be killed, with a child
+// that logs there.
+const parentLog = "PROC_TEST_PARENT_LOG"
+
+func beParent(log string) {
+	child, err := proc.Start(&proc.Spec{
+		Name: "child", Path: "/bin/sh", Args: []string{"-c", "echo $$; exec sleep 1000"},
+		Env: []string{"PATH=" + os.Getenv("PATH")}, Log: log,
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return
+	}
+	<-child.Done()
+}
 
 // patience is how long a test waits for what has to happen.
 const patience = 10 * time.Second
@@ -51,6 +75,19 @@ func TestTailCutsLongLines(t *testing.T) {
 	child, _, _ := start(t, `printf '%05000d\n' 1`)
 	require.Error(t, child.Err())
 	require.Less(t, len(child.Tail(1)), 300)
+}
+
+func TestKillAsksNobody(t *testing.T) {
+	child, lines, log := start(t, `trap 'echo asked' TERM; echo ready; while :; do sleep 1; done`)
+	require.Equal(t, "ready", <-lines)
+	child.Kill()
+	require.ErrorContains(t, child.Err(), "signal: killed")
+	require.Empty(t, lines)
+
+	next, err := proc.Start(&proc.Spec{Name: "next", Path: "/bin/echo", Args: []string{"next"}, Log: log, Append: true})
+	require.NoError(t, err)
+	require.ErrorContains(t, next.Err(), "proc: next ended")
+	require.Equal(t, "ready\nnext", next.Tail(9))
 }
 
 func TestStopEndsTheWholeGroup(t *testing.T) {
