@@ -84,7 +84,8 @@ func (h *Handle) conn(ctx context.Context) (*conn, error) {
 		h.pool.renew(c, "own certificate has changed")
 		c = h.hop.conn.Load()
 	}
-	return c, c.await(ctx, h.hop.limit(ctx))
+	err := c.await(ctx, h.hop.limit(ctx))
+	return c, err
 }
 
 // NewStream opens a stream over the hop. Errors of the stream itself come as

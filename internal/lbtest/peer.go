@@ -125,7 +125,7 @@ func (p *Peer) establish(ctx context.Context, conn *networkservice.Connection) (
 		}
 		segment := own.Path.PathSegments[i]
 		segment.Name = fmt.Sprintf("%s-%d", p.name, i)
-		segment.Token = fmt.Sprintf("token-%d", p.serial)
+		segment.Token = fmt.Sprintf("far.token.%d", p.serial)
 		segment.Expires = timestamppb.New(time.Now().Add(10 * time.Minute))
 	}
 	own.Path.Index = uint32(index + 1)

@@ -18,6 +18,9 @@ type entry struct {
 	// doubt delivers a DOWN that neither the answer nor a later word explains.
 	doubt *time.Timer
 	relay *relay
+	// closed is set from the Close of the old leg until a Request for the new one
+	// is answered.
+	closed bool
 	// answers counts the Requests that succeeded, answered is when the last did.
 	answers  int
 	answered time.Time
@@ -50,7 +53,7 @@ func (t *Table) failed(id string, e *entry) {
 	switch {
 	case e.told == nil:
 		delete(t.legs, id)
-	case e.relay == nil:
+	case e.closed:
 		t.remove(id, e)
 	default:
 		e.stopDoubt()
@@ -63,7 +66,7 @@ func (t *Table) failed(id string, e *entry) {
 func (t *Table) answered(e *entry, told *networkservice.Connection, inPlace bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e.inFlight, e.owed = false, false
+	e.inFlight, e.closed, e.owed = false, false, false
 	if !e.lost.IsZero() {
 		// What was held is from a stream that has ended: what it meant, the
 		// next one will tell.
@@ -108,7 +111,7 @@ func (t *Table) unwatch(id string) {
 	var old *relay
 	if e != nil {
 		old, e.relay = e.relay, nil
-		e.owed = false
+		e.closed, e.owed = true, false
 		e.dropDoubt()
 	}
 	t.mu.Unlock()
@@ -214,4 +217,13 @@ func (t *Table) lose(r *relay) bool {
 	}
 	t.tell(e, withState(e.told, networkservice.State_DOWN))
 	return true
+}
+
+// ended notes that a relay has ended by itself: the next Request starts another.
+func (t *Table) ended(r *relay) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r.entry.relay == r {
+		r.entry.relay = nil
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/guard"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/hop"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/leg"
 )
@@ -91,6 +92,8 @@ func (r *relay) stop() { r.cancel() }
 
 // run watches until the leg is closed or moves, or the proxy ends.
 func (r *relay) run(ctx context.Context) {
+	defer r.table.ended(r)
+	defer guard.Recover(ctx, "relay")
 	defer r.hop.Release()
 	defer r.cancel()
 	r.lastWord, r.pause = time.Now(), firstPause

@@ -5,6 +5,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/guard"
 )
 
 const (
@@ -21,6 +23,12 @@ const (
 	// buffer is the size of each connection's read and write buffers. Forwarders
 	// hold a connection for each of theirs, and most carry a message in minutes.
 	buffer = 4 << 10
+	// maxStreams bounds the calls on one connection: a neighbour that shares one
+	// for ten thousand connections has a monitor stream for each.
+	maxStreams = 20_000
+	// handshakeTimeout ends a connection that does not finish its TLS and HTTP/2
+	// handshakes. gRPC's default is two minutes.
+	handshakeTimeout = 10 * time.Second
 )
 
 // ServerOptions are what the gRPC server in front of the chain has to be made
@@ -32,5 +40,9 @@ func ServerOptions() []grpc.ServerOption {
 		grpc.ReadBufferSize(buffer),
 		grpc.WriteBufferSize(buffer),
 		grpc.SharedWriteBuffer(true),
+		grpc.MaxRecvMsgSize(guard.MaxMessage),
+		grpc.MaxHeaderListSize(guard.MaxHeaders),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ConnectionTimeout(handshakeTimeout),
 	}
 }

@@ -41,6 +41,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/directory"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/guard"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/hop"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/leg"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/mapip"
@@ -64,6 +65,7 @@ func NewServer(ctx context.Context, registryURL, registryProxyURL *url.URL, toke
 
 	return &server{
 		NetworkServiceServer: chain.NewNetworkServiceServer(
+			guard.NewServer(),
 			hop.NewSelfServer(pool),
 			updatepath.NewServer(o.name),
 			leg.NewServer(leg.New(ctx, o.wg)),
@@ -76,11 +78,13 @@ func NewServer(ctx context.Context, registryURL, registryProxyURL *url.URL, toke
 			hop.NewServer(pool),
 		),
 		MonitorConnectionServer: next.NewMonitorConnectionServer(
+			guard.NewMonitorConnectionServer(),
 			o.authorizeMonitorServer,
 			table,
 		),
 		Registry: registryserver.NewServer(
 			registrychain.NewNetworkServiceRegistryServer(
+				guard.NewNetworkServiceRegistryServer(),
 				grpcmetadata.NewNetworkServiceRegistryServer(),
 				registryupdatepath.NewNetworkServiceRegistryServer(tokenGenerator),
 				o.authorizeNSServer,
@@ -91,6 +95,7 @@ func NewServer(ctx context.Context, registryURL, registryProxyURL *url.URL, toke
 				)),
 			),
 			registrychain.NewNetworkServiceEndpointRegistryServer(
+				guard.NewNetworkServiceEndpointRegistryServer(),
 				grpcmetadata.NewNetworkServiceEndpointRegistryServer(),
 				registryupdatepath.NewNetworkServiceEndpointRegistryServer(tokenGenerator),
 				o.authorizeNSEServer,

@@ -1,0 +1,161 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/networkservicemesh/api/pkg/api/networkservice"
+	"github.com/networkservicemesh/sdk/pkg/networkservice/core/next"
+	monitornext "github.com/networkservicemesh/sdk/pkg/tools/monitorconnection/next"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+type server struct{}
+
+// NewServer is the first element of the chain.
+func NewServer() networkservice.NetworkServiceServer { return server{} }
+
+func (server) Request(ctx context.Context, request *networkservice.NetworkServiceRequest) (conn *networkservice.Connection, err error) {
+	defer recovered(ctx, "Request", &err)
+	if err := checkRequest(request); err != nil {
+		return nil, err
+	}
+	return next.Server(ctx).Request(ctx, request)
+}
+
+func (server) Close(ctx context.Context, conn *networkservice.Connection) (_ *emptypb.Empty, err error) {
+	defer recovered(ctx, "Close", &err)
+	if err := checkConnection(conn); err != nil {
+		return nil, err
+	}
+	return next.Server(ctx).Close(ctx, conn)
+}
+
+type monitorServer struct{}
+
+// NewMonitorConnectionServer is the first element of the monitor chain.
+func NewMonitorConnectionServer() networkservice.MonitorConnectionServer { return monitorServer{} }
+
+func (monitorServer) MonitorConnections(selector *networkservice.MonitorScopeSelector, stream networkservice.MonitorConnection_MonitorConnectionsServer) (err error) {
+	defer recovered(stream.Context(), "MonitorConnections", &err)
+	if err := checkSelector(selector); err != nil {
+		return err
+	}
+	return monitornext.MonitorConnectionServer(stream.Context()).MonitorConnections(selector, stream)
+}
+
+func checkRequest(request *networkservice.NetworkServiceRequest) error {
+	if err := checkConnection(request.GetConnection()); err != nil {
+		return err
+	}
+	conn := request.GetConnection()
+	if err := first(
+		domainName("connection.network_service_endpoint_name", conn.GetNetworkServiceEndpointName()),
+		count("mechanism_preferences", len(request.GetMechanismPreferences())),
+	); err != nil {
+		return err
+	}
+	for i, m := range request.GetMechanismPreferences() {
+		field := fmt.Sprintf("mechanism_preferences[%d]", i)
+		if m == nil {
+			return faulty(field, "missing")
+		}
+		if err := checkMechanism(field, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkConnection(conn *networkservice.Connection) error {
+	if conn == nil {
+		return faulty("connection", "missing")
+	}
+	if err := first(
+		name("connection.id", conn.GetId()),
+		checkPath(conn.GetPath(), conn.GetId()),
+		text("connection.network_service", conn.GetNetworkService(), maxName),
+		text("connection.network_service_endpoint_name", conn.GetNetworkServiceEndpointName(), maxName),
+		text("connection.payload", conn.GetPayload(), maxName),
+		labels("connection.labels", conn.GetLabels()),
+	); err != nil {
+		return err
+	}
+	if conn.GetMechanism() == nil {
+		return nil
+	}
+	return checkMechanism("connection.mechanism", conn.GetMechanism())
+}
+
+// checkPath makes sure that there is a hop before us: the place of the path is
+// the sender's, its segment there is the connection's.
+func checkPath(path *networkservice.Path, id string) error {
+	segments := path.GetPathSegments()
+	switch {
+	case len(segments) == 0:
+		return faulty("connection.path", "missing")
+	case len(segments) > maxSegments:
+		return faulty("connection.path.path_segments", "%d, more than %d", len(segments), maxSegments)
+	case int64(path.GetIndex()) >= int64(len(segments)):
+		return faulty("connection.path.index", "%d of %d segments", path.GetIndex(), len(segments))
+	}
+	for i, segment := range segments {
+		if err := checkSegment(fmt.Sprintf("connection.path.path_segments[%d]", i), segment); err != nil {
+			return err
+		}
+	}
+	if segments[path.GetIndex()].GetId() != id {
+		return faulty("connection.id", "not the id of the path segment at index %d", path.GetIndex())
+	}
+	return nil
+}
+
+func checkSegment(field string, segment *networkservice.PathSegment) error {
+	if segment == nil {
+		return faulty(field, "missing")
+	}
+	return first(
+		name(field+".id", segment.GetId()),
+		name(field+".name", segment.GetName()),
+		jwt(field+".token", segment.GetToken()),
+		expiry(field+".expires", segment.GetExpires()),
+		labels(field+".metrics", segment.GetMetrics()),
+	)
+}
+
+func checkMechanism(field string, m *networkservice.Mechanism) error {
+	return first(
+		text(field+".cls", m.GetCls(), maxName),
+		text(field+".type", m.GetType(), maxName),
+		labels(field+".parameters", m.GetParameters()),
+	)
+}
+
+// checkSelector lets names, ids and tokens be empty: each is a wildcard then.
+func checkSelector(selector *networkservice.MonitorScopeSelector) error {
+	if len(selector.GetPathSegments()) > maxSegments {
+		return faulty("path_segments", "%d, more than %d", len(selector.GetPathSegments()), maxSegments)
+	}
+	for i, segment := range selector.GetPathSegments() {
+		field := fmt.Sprintf("path_segments[%d]", i)
+		if segment == nil {
+			return faulty(field, "missing")
+		}
+		if err := first(
+			text(field+".id", segment.GetId(), maxName),
+			text(field+".name", segment.GetName(), maxName),
+			text(field+".token", segment.GetToken(), maxToken),
+		); err != nil {
+			return err
+		}
+	}
+	if err := count("network_services", len(selector.GetNetworkServices())); err != nil {
+		return err
+	}
+	for i, service := range selector.GetNetworkServices() {
+		if err := text(fmt.Sprintf("network_services[%d]", i), service, maxName); err != nil {
+			return err
+		}
+	}
+	return nil
+}
