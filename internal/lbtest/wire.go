@@ -7,13 +7,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"google.golang.org/grpc/test/bufconn"
 )
-
-// wireBuffer is what a direction of a connection holds before a writer waits:
-// more than a gRPC transport window, so that flow control is gRPC's own.
-const wireBuffer = 256 << 10
 
 // Wire is a network in memory, for tests in a bubble of fake time, where real
 // sockets would make the clock stand still. Its places misbehave like the
@@ -25,7 +19,7 @@ type Wire struct {
 
 type place struct {
 	// All fields are guarded by the wire's lock.
-	listener  *bufconn.Listener
+	listener  *memListener
 	refuse    bool
 	blackhole bool
 	idle      time.Duration
@@ -49,7 +43,7 @@ func (w *Wire) at(addr string) *place {
 func (w *Wire) Listen(addr string) net.Listener {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	l := bufconn.Listen(wireBuffer)
+	l := newListener(addr)
 	w.at(addr).listener = l
 	return l
 }
@@ -64,7 +58,7 @@ func (w *Wire) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	if l == nil || refuse {
 		return nil, fmt.Errorf("dial %s: %w", addr, syscall.ECONNREFUSED)
 	}
-	raw, err := l.DialContext(ctx)
+	raw, err := l.dial(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("dial %s: %w", addr, err)
 	}

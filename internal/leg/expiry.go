@@ -8,6 +8,10 @@ import (
 	"github.com/networkservicemesh/sdk/pkg/tools/log"
 )
 
+// soon is when a token that has run out already closes its leg: once the answer
+// to the Request is out.
+const soon = time.Millisecond
+
 // requestTime is how long the caller gives a Request. The expiry comes that
 // much early, as in the SDK: a refresh that is just under way still counts. A
 // caller with much more patience than a refresh takes must not have its leg
@@ -34,7 +38,7 @@ func (l *Leg) startExpiry(conn *networkservice.Connection, early time.Duration) 
 		return
 	}
 	armed := l.armed
-	l.expiry = time.AfterFunc(time.Until(prev.GetExpires().AsTime())-early, func() {
+	l.expiry = time.AfterFunc(max(time.Until(prev.GetExpires().AsTime())-early, soon), func() {
 		l.table.background(func(ctx context.Context) { l.expire(ctx, armed) })
 	})
 }

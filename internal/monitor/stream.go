@@ -19,7 +19,7 @@ func (r *relay) watch(ctx context.Context) (shown bool, err error) {
 	defer cancel()
 	limit := initialTimeout
 	if !r.down && r.grace > 0 {
-		limit = min(limit, max(r.left(), 0))
+		limit = min(limit, max(r.left(), time.Millisecond))
 	}
 	// Silence is not absence: a far side that takes the call and says nothing
 	// has not opened the stream.
