@@ -12,6 +12,8 @@ type entry struct {
 	// told is what the subscribers have been told last. It is replaced, never
 	// changed: queued events point to it.
 	told *networkservice.Connection
+	// owner is the SPIFFE ID of the previous hop, empty without TLS.
+	owner string
 	// inFlight is set while a Request of the leg is on its way.
 	inFlight bool
 	held     []word
@@ -63,10 +65,11 @@ func (t *Table) failed(id string, e *entry) {
 
 // answered tells the answer. An answer to our own re-request is told only if it
 // brings something that the subscribers did not know.
-func (t *Table) answered(e *entry, told *networkservice.Connection, inPlace bool) {
+func (t *Table) answered(e *entry, told *networkservice.Connection, owner string, inPlace bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e.inFlight, e.closed, e.owed = false, false, false
+	e.owner = owner
 	if !e.lost.IsZero() {
 		// What was held is from a stream that has ended: what it meant, the
 		// next one will tell.
@@ -122,21 +125,21 @@ func (t *Table) unwatch(id string) {
 
 // deleted ends what is known of a connection. One that was not known is told as
 // the caller knows it: its subscribers may have joined before a restart.
-func (t *Table) deleted(id string, closed *networkservice.Connection) {
+func (t *Table) deleted(id, closer string, closed *networkservice.Connection) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if e, ok := t.legs[id]; ok && e.told != nil {
 		t.remove(id, e)
 		return
 	}
-	t.send(networkservice.ConnectionEventType_DELETE, closed)
+	t.send(networkservice.ConnectionEventType_DELETE, &entry{owner: closer}, closed)
 }
 
 // remove tells the end of a leg and forgets it. The caller holds mu.
 func (t *Table) remove(id string, e *entry) {
 	delete(t.legs, id)
 	t.unindex(e)
-	t.send(networkservice.ConnectionEventType_DELETE, e.told)
+	t.send(networkservice.ConnectionEventType_DELETE, e, e.told)
 }
 
 // opening returns the count of answers at the time a stream is opened.

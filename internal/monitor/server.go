@@ -39,7 +39,7 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 	}
 	told := conn.Clone()
 	told.State = networkservice.State_UP
-	s.table.answered(e, told, leg.InPlace(ctx))
+	s.table.answered(e, told, peerOf(ctx), leg.InPlace(ctx))
 	s.watch(ctx, e, told)
 	return conn, nil
 }
@@ -67,7 +67,7 @@ func (s *server) Close(ctx context.Context, conn *networkservice.Connection) (*e
 	closed := conn.Clone()
 	empty, err := next.Server(ctx).Close(ctx, conn)
 	if !leg.Reselecting(ctx) {
-		s.table.deleted(id, closed)
+		s.table.deleted(id, peerOf(ctx), closed)
 	}
 	return empty, err
 }

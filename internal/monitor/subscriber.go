@@ -20,6 +20,8 @@ const backlog = 128
 // learns the state anew when it comes back.
 type subscriber struct {
 	selector *networkservice.MonitorScopeSelector
+	// id is the SPIFFE ID of who reads it, empty without TLS.
+	id string
 
 	// mu guards the two following fields.
 	mu       sync.Mutex
@@ -29,8 +31,8 @@ type subscriber struct {
 	ready chan struct{}
 }
 
-func newSubscriber(selector *networkservice.MonitorScopeSelector) *subscriber {
-	return &subscriber{selector: selector, ready: make(chan struct{}, 1)}
+func newSubscriber(selector *networkservice.MonitorScopeSelector, id string) *subscriber {
+	return &subscriber{selector: selector, id: id, ready: make(chan struct{}, 1)}
 }
 
 // wants tells whether the subscriber has asked for the connection.

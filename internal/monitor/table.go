@@ -17,6 +17,8 @@
 //   - Back-pressure: nobody waits for a subscriber. One that does not read loses
 //     its stream with ResourceExhausted and learns the state anew when it
 //     returns. A subscriber that leaves is forgotten at once.
+//   - A subscriber that is not the previous hop of a connection, by its SPIFFE ID,
+//     sees it without tokens.
 //   - A late subscriber gets an INITIAL_STATE_TRANSFER of what is known, never
 //     from upstream, even if it is empty.
 //   - At the end of the chain's context all streams end with Unavailable. Nothing
@@ -77,7 +79,7 @@ func (t *Table) end() {
 
 // MonitorConnections serves one subscriber until it leaves.
 func (t *Table) MonitorConnections(selector *networkservice.MonitorScopeSelector, stream networkservice.MonitorConnection_MonitorConnectionsServer) error {
-	sub := newSubscriber(selector)
+	sub := newSubscriber(selector, peerOf(stream.Context()))
 	if !t.join(sub) {
 		return status.Error(codes.Unavailable, "nsmgr-proxy: shutting down")
 	}
@@ -95,8 +97,12 @@ func (t *Table) join(sub *subscriber) bool {
 	}
 	state := make(map[string]*networkservice.Connection)
 	for _, e := range t.candidates(sub) {
-		if sub.wants(e.told) {
+		switch {
+		case !sub.wants(e.told):
+		case e.mayRead(sub.id):
 			state[e.told.GetId()] = e.told
+		default:
+			state[e.told.GetId()] = bare(e.told)
 		}
 	}
 	sub.put(&networkservice.ConnectionEvent{
@@ -132,7 +138,7 @@ func (t *Table) limit() int { return backlog + len(t.legs) }
 // tell makes conn what the subscribers know. The caller holds mu.
 func (t *Table) tell(e *entry, conn *networkservice.Connection) {
 	t.know(e, conn)
-	t.send(networkservice.ConnectionEventType_UPDATE, conn)
+	t.send(networkservice.ConnectionEventType_UPDATE, e, conn)
 }
 
 // know takes conn over without an event. The caller holds mu.
@@ -146,12 +152,21 @@ func (t *Table) know(e *entry, conn *networkservice.Connection) {
 	e.told = conn
 }
 
-func (t *Table) send(kind networkservice.ConnectionEventType, conn *networkservice.Connection) {
-	event := &networkservice.ConnectionEvent{
-		Type:        kind,
-		Connections: map[string]*networkservice.Connection{conn.GetId(): conn},
-	}
-	t.subscribers.each(conn, func(sub *subscriber) { sub.put(event, t.limit()) })
+// send queues one event for everyone who has asked for the connection. The caller
+// holds mu.
+func (t *Table) send(kind networkservice.ConnectionEventType, e *entry, conn *networkservice.Connection) {
+	whole := eventOf(kind, conn)
+	var stripped *networkservice.ConnectionEvent
+	t.subscribers.each(conn, func(sub *subscriber) {
+		if e.mayRead(sub.id) {
+			sub.put(whole, t.limit())
+			return
+		}
+		if stripped == nil {
+			stripped = eventOf(kind, bare(conn))
+		}
+		sub.put(stripped, t.limit())
+	})
 }
 
 // unindex takes the leg out of the index by segment. The caller holds mu.

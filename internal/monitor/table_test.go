@@ -69,7 +69,7 @@ func numbered(n int) *networkservice.Connection {
 
 func (t *Table) establish(n int) {
 	conn := numbered(n)
-	t.answered(t.begin(conn.GetId()), conn, false)
+	t.answered(t.begin(conn.GetId()), conn, "", false)
 }
 
 func inTable(t *testing.T, f func(t *testing.T, table *Table)) {
@@ -165,7 +165,7 @@ func TestSubscriber_ShortStallLosesNothing(t *testing.T) {
 
 func TestSubscriber_SendErrorEndsTheStream(t *testing.T) {
 	broken := errors.New("broken")
-	s := newSubscriber(nil)
+	s := newSubscriber(nil, "")
 	s.put(&networkservice.ConnectionEvent{}, 1)
 	err := s.serve(t.Context(), t.Context(), func(*networkservice.ConnectionEvent) error { return broken })
 	require.ErrorIs(t, err, broken)
@@ -197,10 +197,36 @@ func TestTable_ForgetsWhatHasEnded(t *testing.T) {
 		for n := range 100 {
 			table.establish(n)
 			table.unwatch(numbered(n).GetId())
-			table.deleted(numbered(n).GetId(), numbered(n))
+			table.deleted(numbered(n).GetId(), "", numbered(n))
 			table.failed(numbered(n).GetId(), table.begin(numbered(n).GetId()))
 		}
 		require.Empty(t, table.legs)
 		require.Empty(t, table.behind)
+	})
+}
+
+func TestSubscriber_OnlyThePreviousHopSeesTokens(t *testing.T) {
+	inTable(t, func(t *testing.T, table *Table) {
+		conn := numbered(1)
+		for _, segment := range conn.GetPath().GetPathSegments() {
+			segment.Token = "secret"
+		}
+		table.answered(table.begin(conn.GetId()), conn, "spiffe://a/forwarder", false)
+		for id, want := range map[string]string{"spiffe://a/forwarder": "secret", "spiffe://b/other": "", "": ""} {
+			sub := newSubscriber(nil, id)
+			require.True(t, table.join(sub))
+			table.answered(table.begin(conn.GetId()), conn.Clone(), "spiffe://a/forwarder", false)
+			table.deleted(conn.GetId(), "spiffe://a/forwarder", conn)
+			for _, kind := range []string{"initial state", "UPDATE", "DELETE"} {
+				told := sub.next().GetConnections()[conn.GetId()]
+				require.NotNil(t, told, kind)
+				for _, segment := range told.GetPath().GetPathSegments() {
+					require.Equal(t, want, segment.GetToken(), "%s to %q", kind, id)
+				}
+			}
+			table.part(sub)
+			table.answered(table.begin(conn.GetId()), conn, "spiffe://a/forwarder", false)
+		}
+		require.Equal(t, "secret", conn.GetPath().GetPathSegments()[0].GetToken(), "what is known is not changed")
 	})
 }
