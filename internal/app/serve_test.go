@@ -18,10 +18,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/config"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/lbtest"
 )
 
 // served is what serve is given in a bubble, and what it returned.
@@ -38,13 +38,14 @@ func startServing(t *testing.T, handler grpc.StreamHandler) *served {
 	s := &served{result: make(chan error, 1)}
 	ctx, cancel := context.WithCancel(t.Context())
 	s.cancel = cancel
-	listener := bufconn.Listen(1 << 20)
+	wire := lbtest.NewWire()
+	listener := wire.Listen("server")
 	server := grpc.NewServer(grpc.UnknownServiceHandler(handler))
 	go func() {
 		s.result <- serve(ctx, server, []net.Listener{listener}, &s.background, func(ctx context.Context) { s.chain = ctx })
 	}()
 	conn, err := grpc.NewClient("passthrough:bubble", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return wire.Dial(ctx, "server") }))
 	require.NoError(t, err)
 	s.conn = conn
 	return s
@@ -123,13 +124,14 @@ func TestServeDoesNotWaitForEver(t *testing.T) {
 
 func TestServeReturnsFaultOfListener(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		good, bad := bufconn.Listen(1), brokenListener{bufconn.Listen(1)}
+		wire := lbtest.NewWire()
+		good, bad := wire.Listen("good"), brokenListener{wire.Listen("bad")}
 		var background sync.WaitGroup
 		err := serve(t.Context(), grpc.NewServer(), []net.Listener{good, bad}, &background, func(ctx context.Context) {
 			background.Go(func() { <-ctx.Done() })
 		})
-		require.EqualError(t, err, "app: serve bufconn: broken")
-		_, err = good.Dial()
+		require.EqualError(t, err, "app: serve bad: broken")
+		_, err = wire.Dial(t.Context(), "good")
 		require.Error(t, err, "the other listener is closed")
 	})
 }

@@ -22,10 +22,10 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/identity"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/identity/identitytest"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/lbtest"
 )
 
 // wait bounds what takes milliseconds, or a retry or two.
@@ -246,7 +246,8 @@ func TestOpenSurvivesCanceled(t *testing.T) {
 // check makes a health check over mutual TLS and returns what the client knows
 // of its peer.
 func check(t *testing.T, server, client credentials.TransportCredentials) (credentials.AuthInfo, error) {
-	listener := bufconn.Listen(1 << 20)
+	wire := lbtest.NewWire()
+	listener := wire.Listen("server")
 	s := grpc.NewServer(grpc.Creds(server))
 	grpc_health_v1.RegisterHealthServer(s, health.NewServer())
 	served := make(chan error, 1)
@@ -256,7 +257,7 @@ func check(t *testing.T, server, client credentials.TransportCredentials) (crede
 		require.NoError(t, <-served)
 	}()
 	conn, err := grpc.NewClient("passthrough:peer", grpc.WithTransportCredentials(client),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return wire.Dial(ctx, "server") }))
 	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
 	ctx, cancel := context.WithTimeout(t.Context(), wait)

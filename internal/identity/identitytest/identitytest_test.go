@@ -20,9 +20,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/identity/identitytest"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/lbtest"
 )
 
 // wait bounds what a loopback socket answers in microseconds.
@@ -63,12 +63,13 @@ func waitUpdated(t *testing.T, source *workloadapi.X509Source) {
 	require.NoError(t, source.WaitUntilUpdated(ctx))
 }
 
-// handshake runs over bufconn, not net.Pipe: two sides that send an alert at
+// handshake runs over a buffer, not net.Pipe: two sides that send an alert at
 // the same time would wait for each other for ever. It reads the server's last
 // words, because under TLS 1.3 the client is content before the server has
 // judged its certificate.
 func handshake(t *testing.T, server, client *tls.Config) error {
-	listener := bufconn.Listen(64 << 10)
+	wire := lbtest.NewWire()
+	listener := wire.Listen("server")
 	defer func() { _ = listener.Close() }()
 	done := make(chan error, 1)
 	go func() {
@@ -79,7 +80,7 @@ func handshake(t *testing.T, server, client *tls.Config) error {
 		}
 		done <- err
 	}()
-	raw, err := listener.Dial()
+	raw, err := wire.Dial(t.Context(), "server")
 	require.NoError(t, err)
 	defer func() { _ = raw.Close() }()
 	conn := tls.Client(raw, client)
