@@ -8,21 +8,34 @@ import (
 	"github.com/networkservicemesh/sdk/pkg/tools/log"
 	"github.com/networkservicemesh/sdk/pkg/tools/opa"
 
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/authz"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/config"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/nsmgrproxy"
 )
 
-// newAuthorization makes the elements that authorize registry calls, those of
-// others to us and ours to others. It fails if a policy cannot be read.
+// newAuthorization makes the elements that authorize Requests, subscriptions and
+// registry calls, those of others to us and ours to others. It fails if a policy
+// cannot be read.
 func newAuthorization(ctx context.Context, c *config.Config) ([]nsmgrproxy.Option, error) {
-	for _, masks := range [][]string{c.RegistryServerPolicies, c.RegistryClientPolicies} {
+	for _, masks := range [][]string{c.RegistryServerPolicies, c.RegistryClientPolicies, c.RequestPolicies, c.MonitorPolicies} {
 		if err := checkPolicies(ctx, masks); err != nil {
 			return nil, err
 		}
 	}
+	requests, err := authz.Load(c.RequestPolicies)
+	if err != nil {
+		return nil, err
+	}
+	subscriptions, err := authz.Load(c.MonitorPolicies)
+	if err != nil {
+		return nil, err
+	}
+	owners := authz.NewOwners()
 	server := authorize.WithPolicies(c.RegistryServerPolicies...)
 	client := authorize.WithPolicies(c.RegistryClientPolicies...)
 	return []nsmgrproxy.Option{
+		nsmgrproxy.WithAuthorizeServer(authz.NewServer(requests, owners)),
+		nsmgrproxy.WithAuthorizeMonitorConnectionServer(authz.NewMonitorConnectionServer(subscriptions, owners)),
 		nsmgrproxy.WithAuthorizeNSRegistryServer(authorize.NewNetworkServiceRegistryServer(server)),
 		nsmgrproxy.WithAuthorizeNSERegistryServer(authorize.NewNetworkServiceEndpointRegistryServer(server)),
 		nsmgrproxy.WithAuthorizeNSRegistryClient(authorize.NewNetworkServiceRegistryClient(client)),

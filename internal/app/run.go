@@ -55,13 +55,13 @@ func run(ctx context.Context, c *config.Config, warnings []string, logs io.Write
 	}
 
 	var background sync.WaitGroup
-	server := grpc.NewServer(serverOptions(id)...)
+	server := grpc.NewServer(serverOptions(id, c)...)
 	return serve(ctx, server, listeners, &background, func(ctx context.Context) {
 		tokens := id.TokenGenerator(c.MaxTokenLifetime)
 		options = append(options,
 			nsmgrproxy.WithName(c.Name),
 			nsmgrproxy.WithListenOn(publicURL(ctx, listeners)),
-			nsmgrproxy.WithDialOptions(dialOptions(id, tokens)...),
+			nsmgrproxy.WithDialOptions(dialOptions(id, c, tokens)...),
 			nsmgrproxy.WithMapIPFilePath(c.MapIPFilePath),
 			nsmgrproxy.WithMonitorGrace(c.MonitorGrace, c.MonitorLocalGrace),
 			nsmgrproxy.WithDialTimeout(c.DialTimeout),
@@ -75,17 +75,17 @@ func run(ctx context.Context, c *config.Config, warnings []string, logs io.Write
 	})
 }
 
-func serverOptions(id *identity.Source) []grpc.ServerOption {
+func serverOptions(id *identity.Source, c *config.Config) []grpc.ServerOption {
 	options := append(tracing.WithTracing(), nsmgrproxy.ServerOptions()...)
-	return append(options, grpc.Creds(id.ServerCredentials()))
+	return append(options, grpc.Creds(id.ServerCredentials(c.TrustDomains...)))
 }
 
 // dialOptions neither block nor make calls wait for a connection: an attempt has
 // its own deadline and its own retry behind it, and a caller's patience is not
 // to be spent on it.
-func dialOptions(id *identity.Source, tokens token.GeneratorFunc) []grpc.DialOption {
+func dialOptions(id *identity.Source, c *config.Config, tokens token.GeneratorFunc) []grpc.DialOption {
 	return append(tracing.WithTracingDial(),
-		grpc.WithTransportCredentials(id.ClientCredentials()),
+		grpc.WithTransportCredentials(id.ClientCredentials(c.TrustDomains...)),
 		grpc.WithDefaultCallOptions(grpc.PerRPCCredentials(token.NewPerRPCCredentials(tokens))),
 	)
 }

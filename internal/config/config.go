@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // prefix is what our own variables begin with.
@@ -24,12 +25,15 @@ type Config struct {
 	ListenOn               []url.URL // scheme tcp (with a port, perhaps without a host) or unix; at least one
 	Name                   string    // not empty
 	MaxTokenLifetime       time.Duration
-	RegistryServerPolicies []string // masks of files; empty means no authorization
-	RegistryClientPolicies []string // masks of files; empty means no authorization
-	MapIPFilePath          string   // may be empty
-	RegistryURL            *url.URL // tcp://host:port or unix:///path
-	RegistryProxyURL       *url.URL // tcp://host:port or unix:///path
-	SPIFFEEndpointSocket   string   // valid for the Workload API client
+	RegistryServerPolicies []string               // masks of files; empty means no authorization
+	RegistryClientPolicies []string               // masks of files; empty means no authorization
+	MonitorPolicies        []string               // masks of files; empty means no authorization
+	RequestPolicies        []string               // masks of files; empty means no authorization
+	TrustDomains           []spiffeid.TrustDomain // empty means any that the bundle knows
+	MapIPFilePath          string                 // may be empty
+	RegistryURL            *url.URL               // tcp://host:port or unix:///path
+	RegistryProxyURL       *url.URL               // tcp://host:port or unix:///path
+	SPIFFEEndpointSocket   string                 // valid for the Workload API client
 
 	LogLevel              logrus.Level
 	Telemetry             bool

@@ -53,6 +53,19 @@ func TestDefaults(t *testing.T) {
 	}, c)
 }
 
+func TestAuthorization(t *testing.T) {
+	c, _, err := config.FromEnv(with("NSM_TRUST_DOMAINS=nsm.cluster1, nsm.cluster2",
+		"NSM_MONITOR_POLICIES=etc/nsm/opa/monitor/.*.rego", "NSM_REQUEST_POLICIES=etc/nsm/opa/common/.*.rego,etc/nsm/opa/server/.*.rego"))
+	require.NoError(t, err)
+	require.Len(t, c.TrustDomains, 2)
+	require.Equal(t, "nsm.cluster2", c.TrustDomains[1].Name())
+	require.Equal(t, []string{"etc/nsm/opa/monitor/.*.rego"}, c.MonitorPolicies)
+	require.Len(t, c.RequestPolicies, 2)
+	_, _, err = config.FromEnv(with("NSM_TRUST_DOMAINS=not a domain", "NSM_MONITOR_POLICIES=("))
+	require.ErrorContains(t, err, "NSM_TRUST_DOMAINS")
+	require.ErrorContains(t, err, "NSM_MONITOR_POLICIES")
+}
+
 func TestShippedManifest(t *testing.T) {
 	c, warnings, err := config.FromEnv(with("NSM_NAME=nsmgr-proxy-7c9", "NSM_LOG_LEVEL=TRACE", "NSM_LISTEN_ON=tcp://:5004",
 		"NSM_IP=10.0.0.7", "NSM_MAP_IP_FILE_PATH=/etc/mapip/config.yaml"))

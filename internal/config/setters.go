@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"github.com/spiffe/go-spiffe/v2/workloadapi"
 )
 
@@ -103,6 +104,21 @@ func masks(dst *[]string) setter {
 			}
 		}
 		*dst = list
+		return nil
+	}
+}
+
+func trustDomains(dst *[]spiffeid.TrustDomain) setter {
+	return func(value string) error {
+		var domains []spiffeid.TrustDomain
+		for _, item := range splitList(value) {
+			domain, err := spiffeid.TrustDomainFromString(item)
+			if err != nil {
+				return fmt.Errorf("%q is not a trust domain: %w", item, err)
+			}
+			domains = append(domains, domain)
+		}
+		*dst = domains
 		return nil
 	}
 }

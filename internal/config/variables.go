@@ -29,6 +29,10 @@ func declare(c *Config) []variable {
 		{"NSM_REGISTRY_CLIENT_POLICIES", "etc/nsm/opa/common/.*.rego,etc/nsm/opa/registry/.*.rego,etc/nsm/opa/client/.*.rego", "Policies for registry calls by us, comma-separated masks of files; empty for none", masks(&c.RegistryClientPolicies)},
 		{"NSM_MAP_IP_FILE_PATH", "map-ip.yaml", "File that maps internal to external addresses", anyText(&c.MapIPFilePath)},
 
+		{"NSM_MONITOR_POLICIES", "", "Policies for subscriptions, comma-separated masks of files; none as in stock", masks(&c.MonitorPolicies)},
+		{"NSM_REQUEST_POLICIES", "", "Policies for Requests and Closes, comma-separated masks of files; none as in stock", masks(&c.RequestPolicies)},
+		{"NSM_TRUST_DOMAINS", "", "SPIFFE trust domains whose members may connect, comma-separated; none for all that the bundle knows", trustDomains(&c.TrustDomains)},
+
 		{"NSM_MONITOR_GRACE", "30s", "How long a lost monitor stream to another domain is kept from subscribers; 0 for not at all", duration(&c.MonitorGrace, orZero)},
 		{"NSM_MONITOR_LOCAL_GRACE", "10s", "The same for streams to the nsmgrs of this domain", duration(&c.MonitorLocalGrace, orZero)},
 		{"NSM_DIAL_TIMEOUT", "4s", "Longest attempt at an upstream connection, over 0, less than either grace", duration(&c.DialTimeout, notZero)},

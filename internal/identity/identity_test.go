@@ -283,6 +283,13 @@ func TestCredentialsAcrossDomains(t *testing.T) {
 	require.NoError(t, err)
 	require.IsType(t, credentials.TLSInfo{}, info)
 
+	_, err = check(t, farSource.ServerCredentials(one.TrustDomain()), nearSource.ClientCredentials(two.TrustDomain()))
+	require.NoError(t, err, "named on both sides")
+	_, err = check(t, farSource.ServerCredentials(two.TrustDomain()), nearSource.ClientCredentials())
+	require.Equal(t, codes.Unavailable, status.Code(err), "not a domain that may connect")
+	_, err = check(t, farSource.ServerCredentials(), nearSource.ClientCredentials(one.TrustDomain()))
+	require.Equal(t, codes.Unavailable, status.Code(err), "not a domain to connect to")
+
 	tok, expires, err := nearSource.TokenGenerator(10 * time.Minute)(info)
 	require.NoError(t, err)
 	require.NotEmpty(t, tok)

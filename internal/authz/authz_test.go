@@ -1,0 +1,143 @@
+package authz_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/networkservicemesh/api/pkg/api/networkservice"
+	"github.com/networkservicemesh/sdk/pkg/networkservice/core/chain"
+	"github.com/networkservicemesh/sdk/pkg/tools/monitorconnection/next"
+	"github.com/networkservicemesh/sdk/pkg/tools/spiffejwt"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/authz"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/identity/identitytest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// neighbour is a caller with a certificate.
+type neighbour struct {
+	*testing.T
+	source *identitytest.Source
+	name   string
+}
+
+func newNeighbour(t *testing.T, name string) *neighbour {
+	ca, err := identitytest.NewCA("nsm.cluster1")
+	require.NoError(t, err)
+	source, err := identitytest.NewSource(ca, name, time.Hour)
+	require.NoError(t, err)
+	return &neighbour{T: t, source: source, name: name}
+}
+
+// context is that of a call which the neighbour makes over mutual TLS.
+func (n *neighbour) context() context.Context {
+	svid, err := n.source.GetX509SVID()
+	require.NoError(n, err)
+	state := tls.ConnectionState{PeerCertificates: []*x509.Certificate{svid.Certificates[0]}}
+	return peer.NewContext(n.Context(), &peer.Peer{AuthInfo: credentials.TLSInfo{State: state}})
+}
+
+// request is for the connection of that id, with a token of the neighbour.
+func (n *neighbour) request(id string) *networkservice.NetworkServiceRequest {
+	token, expires, err := spiffejwt.TokenGeneratorFunc(n.source, time.Minute)(nil)
+	require.NoError(n, err)
+	return &networkservice.NetworkServiceRequest{Connection: &networkservice.Connection{
+		Id: "ours-" + id,
+		Path: &networkservice.Path{Index: 1, PathSegments: []*networkservice.PathSegment{
+			{Name: n.name, Id: id, Token: token, Expires: timestamppb.New(expires)}, {Name: "us", Id: "ours-" + id},
+		}},
+	}}
+}
+
+type behind struct{ err error }
+
+func (b *behind) Request(_ context.Context, r *networkservice.NetworkServiceRequest) (*networkservice.Connection, error) {
+	return r.GetConnection(), b.err
+}
+
+func (b *behind) Close(context.Context, *networkservice.Connection) (*emptypb.Empty, error) {
+	return new(emptypb.Empty), nil
+}
+
+func (b *behind) MonitorConnections(*networkservice.MonitorScopeSelector, networkservice.MonitorConnection_MonitorConnectionsServer) error {
+	return nil
+}
+
+type stream struct {
+	networkservice.MonitorConnection_MonitorConnectionsServer
+	ctx context.Context
+}
+
+func (s stream) Context() context.Context { return s.ctx }
+
+func watch(m networkservice.MonitorConnectionServer, n *neighbour, id string) codes.Code {
+	return status.Code(m.MonitorConnections(&networkservice.MonitorScopeSelector{
+		PathSegments: []*networkservice.PathSegment{{Id: id}},
+	}, stream{ctx: n.context()}))
+}
+
+func TestMonitor_OnlyWhoRequestedAConnectionWatchesIt(t *testing.T) {
+	policies, err := authz.Load([]string{"etc/nsm/opa/monitor/.*.rego"})
+	require.NoError(t, err)
+	require.NotEmpty(t, policies)
+	owners, b := authz.NewOwners(), new(behind)
+	server := chain.NewNetworkServiceServer(authz.NewServer(nil, owners), b)
+	monitor := next.NewMonitorConnectionServer(authz.NewMonitorConnectionServer(policies, owners), b)
+	forwarder, other := newNeighbour(t, "forwarder"), newNeighbour(t, "other")
+
+	require.Equal(t, codes.PermissionDenied, watch(monitor, forwarder, "a"), "nothing requested yet")
+	for _, id := range []string{"a", "b"} {
+		_, err = server.Request(forwarder.context(), forwarder.request(id))
+		require.NoError(t, err)
+	}
+	require.Equal(t, codes.OK, watch(monitor, forwarder, "a"))
+	require.Equal(t, codes.PermissionDenied, watch(monitor, other, "a"))
+	require.Equal(t, codes.PermissionDenied, watch(monitor, forwarder, ""), "not everything at once")
+
+	b.err = errors.New("no")
+	_, err = server.Request(forwarder.context(), forwarder.request("a"))
+	require.Error(t, err)
+	require.Equal(t, codes.OK, watch(monitor, forwarder, "a"), "a failed refresh takes nothing away")
+	require.Equal(t, codes.OK, watch(monitor, forwarder, "b"))
+
+	_, err = server.Close(forwarder.context(), forwarder.request("a").GetConnection())
+	require.NoError(t, err)
+	require.Equal(t, codes.PermissionDenied, watch(monitor, forwarder, "a"))
+	require.Equal(t, codes.OK, watch(monitor, forwarder, "b"))
+}
+
+func TestRequest_TokenOfAnotherIsRefused(t *testing.T) {
+	policies, err := authz.Load([]string{"etc/nsm/opa/server/.*.rego"})
+	require.NoError(t, err)
+	require.NotEmpty(t, policies)
+	server := chain.NewNetworkServiceServer(authz.NewServer(policies, authz.NewOwners()), new(behind))
+	forwarder, thief := newNeighbour(t, "forwarder"), newNeighbour(t, "thief")
+
+	_, err = server.Request(forwarder.context(), forwarder.request("a"))
+	require.NoError(t, err)
+	_, err = server.Request(thief.context(), forwarder.request("a"))
+	require.Equal(t, codes.PermissionDenied, status.Code(err), "%v", err)
+	_, err = server.Close(thief.context(), forwarder.request("a").GetConnection())
+	require.Equal(t, codes.PermissionDenied, status.Code(err), "%v", err)
+}
+
+func TestLoad(t *testing.T) {
+	none, err := authz.Load(nil)
+	require.NoError(t, err)
+	require.Empty(t, none)
+	_, err = authz.Load([]string{"("})
+	require.Error(t, err)
+}
