@@ -16,6 +16,7 @@ type server struct{}
 func NewServer() networkservice.NetworkServiceServer { return server{} }
 
 func (server) Request(ctx context.Context, request *networkservice.NetworkServiceRequest) (conn *networkservice.Connection, err error) {
+	defer logged(ctx, "Request", request.GetConnection().GetId(), &err)
 	defer recovered(ctx, "Request", &err)
 	if err := checkRequest(request); err != nil {
 		return nil, err
@@ -24,6 +25,7 @@ func (server) Request(ctx context.Context, request *networkservice.NetworkServic
 }
 
 func (server) Close(ctx context.Context, conn *networkservice.Connection) (_ *emptypb.Empty, err error) {
+	defer logged(ctx, "Close", conn.GetId(), &err)
 	defer recovered(ctx, "Close", &err)
 	if err := checkConnection(conn); err != nil {
 		return nil, err

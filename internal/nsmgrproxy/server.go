@@ -8,7 +8,9 @@
 // re-requested and closed on its own hop; interdomainbypass and discover by a
 // directory that follows addresses; dial and the client chain by hops that are
 // kept; monitor by the event contract; swapip by a map that never writes an empty
-// address. The rest is the SDK's own.
+// address. The rest is the SDK's own. The elements are joined without the SDK's
+// tracing around each of them, which logs a failed Request once per element and
+// try; the guard logs it once.
 //
 // Everything that runs in the background ends with the context of NewServer and
 // is counted in the wait group of WithWaitGroup. Monitor streams end with
@@ -27,7 +29,7 @@ import (
 	"github.com/networkservicemesh/sdk/pkg/networkservice/common/clusterinfo"
 	"github.com/networkservicemesh/sdk/pkg/networkservice/common/updatepath"
 	"github.com/networkservicemesh/sdk/pkg/networkservice/common/updatetoken"
-	"github.com/networkservicemesh/sdk/pkg/networkservice/core/chain"
+	"github.com/networkservicemesh/sdk/pkg/networkservice/core/next"
 	registryserver "github.com/networkservicemesh/sdk/pkg/registry"
 	"github.com/networkservicemesh/sdk/pkg/registry/common/begin"
 	registryclusterinfo "github.com/networkservicemesh/sdk/pkg/registry/common/clusterinfo"
@@ -36,7 +38,7 @@ import (
 	registryupdatepath "github.com/networkservicemesh/sdk/pkg/registry/common/updatepath"
 	registrychain "github.com/networkservicemesh/sdk/pkg/registry/core/chain"
 	"github.com/networkservicemesh/sdk/pkg/tools/grpcutils"
-	"github.com/networkservicemesh/sdk/pkg/tools/monitorconnection/next"
+	monitornext "github.com/networkservicemesh/sdk/pkg/tools/monitorconnection/next"
 	"github.com/networkservicemesh/sdk/pkg/tools/token"
 	"google.golang.org/grpc"
 
@@ -64,7 +66,7 @@ func NewServer(ctx context.Context, registryURL, registryProxyURL *url.URL, toke
 	table := monitor.NewTable(ctx, o.wg)
 
 	return &server{
-		NetworkServiceServer: chain.NewNetworkServiceServer(
+		NetworkServiceServer: next.NewNetworkServiceServer(
 			guard.NewServer(),
 			hop.NewSelfServer(pool),
 			updatepath.NewServer(o.name),
@@ -77,7 +79,7 @@ func NewServer(ctx context.Context, registryURL, registryProxyURL *url.URL, toke
 			clusterinfo.NewServer(),
 			hop.NewServer(pool),
 		),
-		MonitorConnectionServer: next.NewMonitorConnectionServer(
+		MonitorConnectionServer: monitornext.NewMonitorConnectionServer(
 			guard.NewMonitorConnectionServer(),
 			o.authorizeMonitorServer,
 			table,
