@@ -131,22 +131,25 @@ func New(self *url.URL, local, proxy registry.NetworkServiceEndpointRegistryClie
 	}
 }
 
-// Resolve returns the way to an endpoint from what is known, or looks it up. A
-// connection that was there before, as its path tells, leads where it led: such a
-// name is looked up in the other domains first. An endpoint that nobody knows is
-// FailedPrecondition.
-func (d *Directory) Resolve(ctx context.Context, endpoint string, before bool) (Route, error) {
+// Resolve returns the way to an endpoint from what is known, or looks it up.
+// Behind are the names that follow us on the path of a connection that was there
+// before: it leads where it led, so its name is looked up in the other domains
+// first. An endpoint that nobody knows is FailedPrecondition.
+func (d *Directory) Resolve(ctx context.Context, endpoint string, behind []string) (Route, error) {
 	if u := d.recall(d.registered, endpoint); u != nil {
 		return Route{Way: Floating, URL: u, Endpoint: endpoint}, nil
 	}
 	if u := d.recall(d.found, endpoint); u != nil && u.String() != d.self {
 		return Route{Way: Outbound, URL: u, Endpoint: endpoint}, nil
 	}
-	order := []Way{Inbound, Outbound}
-	if before {
-		order = []Way{Outbound, Inbound}
+	if len(behind) == 0 {
+		return d.Lookup(ctx, endpoint, Inbound, Outbound)
 	}
-	return d.Lookup(ctx, endpoint, order...)
+	route, err := d.Lookup(ctx, endpoint, Outbound)
+	if err == nil {
+		return route, nil
+	}
+	return d.Inbound(ctx, endpoint, behind)
 }
 
 // Again looks up where the endpoint of a route is by now. A route that led to
@@ -154,17 +157,32 @@ func (d *Directory) Resolve(ctx context.Context, endpoint string, before bool) (
 // endpoint of the same bare name.
 func (d *Directory) Again(ctx context.Context, r Route) (Route, error) {
 	if r.Way == Floating {
-		return d.Resolve(ctx, r.Endpoint, true)
+		return d.Inbound(ctx, r.Endpoint, nil)
 	}
 	return d.Lookup(ctx, r.Endpoint, r.Way)
 }
 
-// Inbound looks an endpoint up that turned out to be of this domain.
-func (d *Directory) Inbound(ctx context.Context, endpoint string) (Route, error) {
+// Inbound looks an endpoint up that turned out to be of this domain. One with a
+// floating name is in no registry of this domain; after a restart only who follows
+// us on its path leads to it: the forwarder there is registered under its own
+// name, with the address of its nsmgr.
+func (d *Directory) Inbound(ctx context.Context, endpoint string, behind []string) (Route, error) {
 	if u := d.recall(d.registered, endpoint); u != nil {
 		return Route{Way: Floating, URL: u, Endpoint: endpoint}, nil
 	}
-	return d.Lookup(ctx, endpoint, Inbound)
+	route, err := d.Lookup(ctx, endpoint, Inbound)
+	if err == nil {
+		return route, nil
+	}
+	// Of an inbound connection that is the second, behind its nsmgr. Of an
+	// outbound one the second is a nsmgr, which is no endpoint anywhere: the two
+	// cannot be mistaken for each other.
+	if len(behind) > 1 {
+		if u, askErr := d.ask(ctx, Inbound, behind[1]); askErr == nil && u != nil {
+			return Route{Way: Floating, URL: u, Endpoint: endpoint}, nil
+		}
+	}
+	return Route{}, err
 }
 
 // Lookup asks the registries on the given ways, in that order, whatever is known

@@ -86,7 +86,7 @@ func TestResolve(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDirectory(t, &found{urls: c.local, err: c.localErr}, &found{urls: c.remote, err: c.remoteErr})
-			route, err := d.Resolve(t.Context(), c.endpoint, false)
+			route, err := d.Resolve(t.Context(), c.endpoint, nil)
 			require.Equal(t, c.code, status.Code(err), "%v", err)
 			require.Equal(t, c.way, route.Way, "%s", route.Way)
 			if c.url != "" {
@@ -130,7 +130,7 @@ func TestFind_NewestAddressWinsAndThisProxyStandsInItsPlace(t *testing.T) {
 		s := &sink{ctx: t.Context()}
 		require.NoError(t, server.Find(new(registry.NetworkServiceEndpointQuery), s))
 		require.Equal(t, selfURL, s.last.GetNetworkServiceEndpoint().GetUrl())
-		route, err := d.Resolve(t.Context(), "nse@b", false)
+		route, err := d.Resolve(t.Context(), "nse@b", nil)
 		require.NoError(t, err)
 		require.Equal(t, directory.Outbound, route.Way)
 		require.Equal(t, u, route.URL.String())
@@ -143,7 +143,7 @@ func TestFind_EndpointOfTheSameBareNameIsNotMistaken(t *testing.T) {
 	k := &taker{nse: &registry.NetworkServiceEndpoint{Name: "nse@b", Url: "tcp://b:1"}}
 	server := registrychain.NewNetworkServiceEndpointRegistryServer(directory.NewNetworkServiceEndpointRegistryServer(d), k)
 	require.NoError(t, server.Find(new(registry.NetworkServiceEndpointQuery), &sink{ctx: t.Context()}))
-	route, err := d.Resolve(t.Context(), "nse@b", false)
+	route, err := d.Resolve(t.Context(), "nse@b", nil)
 	require.NoError(t, err)
 	require.Equal(t, "tcp://b:1", route.URL.String())
 	route, err = d.Again(t.Context(), route)
@@ -163,7 +163,7 @@ func TestRegister_FloatingNameLeadsBackUntilUnregistered(t *testing.T) {
 	require.Equal(t, selfURL, k.nse.GetUrl(), "the others get the proxy's")
 	// Found again by a client of this domain, it is still here.
 	require.NoError(t, server.Find(new(registry.NetworkServiceEndpointQuery), &sink{ctx: t.Context()}))
-	route, err := d.Resolve(t.Context(), "nse@f", false)
+	route, err := d.Resolve(t.Context(), "nse@f", nil)
 	require.NoError(t, err)
 	require.Equal(t, directory.Floating, route.Way)
 	require.Equal(t, "tcp://m:1", route.URL.String())
@@ -177,7 +177,7 @@ func TestDirectory_ForgetsWhatNobodyUses(t *testing.T) {
 		proxy := &found{urls: map[string]string{"nse@b": "tcp://b:1", "other@b": "tcp://b:1"}}
 		d := newDirectory(t, new(found), proxy)
 		resolve := func(name string) {
-			_, err := d.Resolve(t.Context(), name, false)
+			_, err := d.Resolve(t.Context(), name, nil)
 			require.NoError(t, err)
 		}
 		resolve("nse@b")
@@ -196,16 +196,27 @@ func TestDirectory_ForgetsWhatNobodyUses(t *testing.T) {
 
 func TestResolve_ConnectionThatWasThereBeforeIsNotTurned(t *testing.T) {
 	d := newDirectory(t, &found{urls: map[string]string{"nse": "tcp://m:1"}}, &found{urls: map[string]string{"nse@b": "tcp://b:1"}})
-	route, err := d.Resolve(t.Context(), "nse@b", true)
+	route, err := d.Resolve(t.Context(), "nse@b", []string{"proxy-b"})
 	require.NoError(t, err)
 	require.Equal(t, directory.Outbound, route.Way)
+}
+
+func TestResolve_FloatingNameAfterARestartIsFoundByThoseBehindUs(t *testing.T) {
+	local := &found{urls: map[string]string{"forwarder-7": "tcp://m:1"}}
+	d := newDirectory(t, local, &found{urls: map[string]string{"nse@f": selfURL}})
+	route, err := d.Resolve(t.Context(), "nse@f", []string{"nsmgr-7", "forwarder-7", "nse@f"})
+	require.NoError(t, err)
+	require.Equal(t, directory.Floating, route.Way)
+	require.Equal(t, "tcp://m:1", route.URL.String())
+	_, err = d.Resolve(t.Context(), "nse@f", []string{"nsmgr-8"})
+	require.Equal(t, codes.FailedPrecondition, status.Code(err))
 }
 
 func TestLookup_ManyWhoAskAtOnceAreOneQuestion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		proxy := &found{urls: map[string]string{"nse@b": "tcp://b:1"}}
 		d := newDirectory(t, new(found), proxy)
-		route, err := d.Resolve(t.Context(), "nse@b", true)
+		route, err := d.Resolve(t.Context(), "nse@b", []string{"proxy-b"})
 		require.NoError(t, err)
 		for range 100 {
 			_, err := d.Again(t.Context(), route)

@@ -46,11 +46,12 @@ func FromLeg(ctx context.Context) Route { return *leg.State[Route](ctx) }
 
 func (s *server) Request(ctx context.Context, request *networkservice.NetworkServiceRequest) (*networkservice.Connection, error) {
 	endpoint := request.GetConnection().GetNetworkServiceEndpointName()
+	behind := namesBehind(request.GetConnection())
 	kept := leg.State[Route](ctx)
 	route := *kept
 	if route.Way == 0 || route.Endpoint != endpoint {
 		var err error
-		if route, err = s.directory.Resolve(ctx, endpoint, request.GetConnection().GetNextPathSegment() != nil); err != nil {
+		if route, err = s.directory.Resolve(ctx, endpoint, behind); err != nil {
 			return nil, err
 		}
 	}
@@ -62,13 +63,24 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 			*kept = route
 			return conn, nil
 		}
-		again, ok := s.another(ctx, route, err, try, began, end)
+		again, ok := s.another(ctx, route, behind, err, try, began, end)
 		if !ok {
 			return nil, err
 		}
 		log.FromContext(ctx).Debugf("directory: trying %s again at %s: %v", endpoint, again.URL, err)
 		route = again
 	}
+}
+
+// namesBehind returns the names that follow us on a connection's path.
+func namesBehind(conn *networkservice.Connection) []string {
+	var names []string
+	for i, segment := range conn.GetPath().GetPathSegments() {
+		if i > int(conn.GetPath().GetIndex()) {
+			names = append(names, segment.GetName())
+		}
+	}
+	return names
 }
 
 // request sends one try along the route.
@@ -92,9 +104,9 @@ func (r Route) strip(conn *networkservice.Connection) {
 }
 
 // another decides whether a failed Request is tried again, and where.
-func (s *server) another(ctx context.Context, route Route, err error, try int, began, end time.Time) (Route, bool) {
+func (s *server) another(ctx context.Context, route Route, behind []string, err error, try int, began, end time.Time) (Route, bool) {
 	if errors.Is(err, hop.ErrSelf) {
-		inbound, err := s.directory.Inbound(ctx, route.Endpoint)
+		inbound, err := s.directory.Inbound(ctx, route.Endpoint, behind)
 		return inbound, err == nil && route.Way == Outbound
 	}
 	_, lost := errors.AsType[*hop.TransportError](err)
@@ -147,7 +159,7 @@ func (s *server) Close(ctx context.Context, conn *networkservice.Connection) (*e
 	if route.Way == 0 {
 		// Opened by an earlier process: the way has to be found first.
 		var err error
-		if route, err = s.directory.Resolve(ctx, conn.GetNetworkServiceEndpointName(), true); err != nil {
+		if route, err = s.directory.Resolve(ctx, conn.GetNetworkServiceEndpointName(), namesBehind(conn)); err != nil {
 			return nil, fmt.Errorf("close: %w", err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
+	"github.com/networkservicemesh/api/pkg/api/registry"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -376,4 +377,28 @@ func TestGraceZero_EveryLossIsTold(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		s.up()
 	}, nsmgrproxy.WithMonitorGrace(0, 0))
+}
+
+func TestRestart_FloatingConnectionIsAdopted(t *testing.T) {
+	inBubble(t, func(w *world) {
+		ctx, cancel := call()
+		defer cancel()
+		_, err := registry.NewNetworkServiceEndpointRegistryClient(w.cc).Register(ctx, &registry.NetworkServiceEndpoint{Name: "endpoint@floating", Url: "tcp://" + farAddr})
+		require.NoError(w, err)
+		r := newRequest(1)
+		r.Connection.NetworkServiceEndpointName = "endpoint@floating"
+		conn, err := w.request(r)
+		require.NoError(w, err)
+		// The forwarder of its node is registered in this domain.
+		w.local.set(conn.GetPath().GetPathSegments()[5].GetName(), "tcp://"+farAddr)
+		w.stop()
+		w.start()
+		synctest.Wait()
+		w.cc.ResetConnectBackoff()
+		refreshed, err := w.request(again(conn))
+		require.NoError(w, err)
+		require.Equal(w, ids(conn), ids(refreshed))
+		require.Equal(w, "endpoint@floating", w.far.Requests()[1].GetConnection().GetNetworkServiceEndpointName())
+		require.Len(w, w.far.Conns(), 1)
+	})
 }
