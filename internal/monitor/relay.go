@@ -33,18 +33,8 @@ const (
 	maxSpread    = 1500 * time.Millisecond
 )
 
-// relay watches one leg at the far side.
-//
-//	opening ──initial state──▶ watching ──stream ends──▶ opening
-//	   │ │                        ▲
-//	   │ └─leg is not in it, ─▶ missing ──re-request answered──▶ opening
-//	   │   or stream refused      │
-//	   └──────── grace over ──────┴──▶ down ──initial state, UP──▶ watching
-//
-// The grace runs from the last word of the far side: the end of a stream on
-// which it showed the leg, or the answer to a Request. In every state the far
-// side's own DOWN is told at once, and a Request's answer starts the relay over
-// in opening, or leaves it in watching.
+// relay watches one leg at the far side. Its states are drawn in the comment of
+// the package.
 type relay struct {
 	// Set once at construction.
 	table  *Table

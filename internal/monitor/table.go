@@ -1,28 +1,3 @@
-// Package monitor keeps the event contract: what a subscriber downstream is told
-// of the connections that go through this proxy, and when.
-//
-// The table holds what the subscribers have been told of each leg. It changes by
-// three things only: the answer to a Request, a Close, and a word of the far
-// side, which a relay brings (relay.go). A transport that breaks is none of
-// them; what is made of its silence is the relay's affair.
-//
-// What is promised:
-//
-//   - Order: the events of one connection reach each subscriber in the order in
-//     which they came about. There is no order between connections.
-//   - Once: a state is told once. A refresh is one UPDATE, a loss one DOWN.
-//   - Never back in time: while a Request of a leg is in flight the far side's
-//     words of it wait (held.go), and are judged against the answer. A relay
-//     that has been replaced is not listened to.
-//   - Back-pressure: nobody waits for a subscriber. One that does not read loses
-//     its stream with ResourceExhausted and learns the state anew when it
-//     returns. A subscriber that leaves is forgotten at once.
-//   - A subscriber that is not the previous hop of a connection, by its SPIFFE ID,
-//     sees it without tokens.
-//   - A late subscriber gets an INITIAL_STATE_TRANSFER of what is known, never
-//     from upstream, even if it is empty.
-//   - At the end of the chain's context all streams end with Unavailable. Nothing
-//     is closed upstream.
 package monitor
 
 import (
