@@ -106,10 +106,8 @@ func TestAbandoned_SlowFarSideSucceedsInTheEnd(t *testing.T) {
 
 func TestAbandoned_RefreshIsKept(t *testing.T) {
 	inBubble(t, func(w *world) {
-		s := w.subscribe(1)
+		s, conn := w.watched(1)
 		defer s.end()
-		conn := w.establish(1)
-		s.up()
 		w.far.Set(lbtest.Faults{RequestDelay: slow})
 		ctx, cancel := context.WithTimeout(withToken(context.Background(), tokenTime), callTime)
 		defer cancel()
@@ -140,10 +138,8 @@ func TestAbandoned_CloseWhileARequestIsInFlight(t *testing.T) {
 
 func TestLateClose_OfAnOlderStateIsIgnored(t *testing.T) {
 	inBubble(t, func(w *world) {
-		s := w.subscribe(1)
+		s, old := w.watched(1)
 		defer s.end()
-		old := w.establish(1)
-		s.up()
 		conn := w.refreshing(s, old, 1)
 		require.NoError(w, w.close(old))
 		require.Empty(w, w.far.Closes(), "made before the last Request")

@@ -78,10 +78,8 @@ func TestContract_RefreshIsOneUpdateInPlace(t *testing.T) {
 
 func TestContract_FailedRefreshIsNoEvent(t *testing.T) {
 	inBubble(t, func(w *world) {
-		s := w.subscribe(1)
+		s, conn := w.watched(1)
 		defer s.end()
-		conn := w.establish(1)
-		s.up()
 		w.far.Set(lbtest.Faults{RequestError: status.Error(codes.ResourceExhausted, "not now")})
 		_, err := w.request(again(conn))
 		require.Equal(w, codes.ResourceExhausted, status.Code(err), "the caller gets the error: %v", err)
@@ -107,10 +105,8 @@ func TestContract_LossResumedInsideTheGraceIsNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world) {
-				s := w.subscribe(1)
+				s, _ := w.watched(1)
 				defer s.end()
-				w.establish(1)
-				s.up()
 				for range 3 {
 					lose(w)
 					time.Sleep(10 * time.Second)
@@ -128,10 +124,8 @@ func TestContract_LossResumedInsideTheGraceIsNothing(t *testing.T) {
 
 func TestContract_FarSideThatForgotIsRequestedInPlace(t *testing.T) {
 	inBubble(t, func(w *world) {
-		s := w.subscribe(1)
+		s, conn := w.watched(1)
 		defer s.end()
-		conn := w.establish(1)
-		s.up()
 		time.Sleep(time.Minute)
 		w.far.Forget()
 		w.wire.Cut(farAddr)
@@ -152,10 +146,8 @@ func TestContract_FarSideThatForgotIsRequestedInPlace(t *testing.T) {
 
 func TestContract_FarSideThatForgotAndRefusesIsOneDownAfterTheGrace(t *testing.T) {
 	inBubble(t, func(w *world) {
-		s := w.subscribe(1)
+		s, _ := w.watched(1)
 		defer s.end()
-		w.establish(1)
-		s.up()
 		w.far.Set(lbtest.Faults{RequestError: status.Error(codes.Unknown, "restarting")})
 		w.far.Forget()
 		w.wire.Cut(farAddr)
@@ -171,10 +163,8 @@ func TestContract_FarSideThatForgotAndRefusesIsOneDownAfterTheGrace(t *testing.T
 
 func TestContract_NotResumedIsOneDownWhenTheGraceEnds(t *testing.T) {
 	inBubble(t, func(w *world) {
-		s := w.subscribe(1)
+		s, _ := w.watched(1)
 		defer s.end()
-		w.establish(1)
-		s.up()
 		w.wire.Refuse(farAddr, true)
 		w.wire.Cut(farAddr)
 		time.Sleep(nsmgrproxy.DefaultMonitorGrace - time.Millisecond)
@@ -209,10 +199,8 @@ func TestContract_FarSidesDownIsOneDownAtOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world) {
-				s := w.subscribe(1)
+				s, _ := w.watched(1)
 				defer s.end()
-				w.establish(1)
-				s.up()
 				say(w)
 				s.down()
 				time.Sleep(2 * time.Minute)
@@ -225,10 +213,8 @@ func TestContract_FarSidesDownIsOneDownAtOnce(t *testing.T) {
 
 func TestContract_OtherContextIsOneUpdate(t *testing.T) {
 	inBubble(t, func(w *world) {
-		s := w.subscribe(1)
+		s, _ := w.watched(1)
 		defer s.end()
-		w.establish(1)
-		s.up()
 		w.far.Say(func(conn *networkservice.Connection) {
 			conn.Context.MTU = 1400
 			conn.Mechanism = &networkservice.Mechanism{Type: "not theirs to say"}
@@ -256,10 +242,8 @@ func TestContract_RefreshRequestedIsPassedOnOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world) {
-				s := w.subscribe(1)
+				s, conn := w.watched(1)
 				defer s.end()
-				conn := w.establish(1)
-				s.up()
 				say(w)
 				s.one(networkservice.ConnectionEventType_UPDATE, networkservice.State_REFRESH_REQUESTED)
 				w.wire.Cut(farAddr)
@@ -275,10 +259,8 @@ func TestContract_RefreshRequestedIsPassedOnOnce(t *testing.T) {
 
 func TestContract_ReselectRequestedFromTheFarSideIsNoEvent(t *testing.T) {
 	inBubble(t, func(w *world) {
-		s := w.subscribe(1)
+		s, _ := w.watched(1)
 		defer s.end()
-		w.establish(1)
-		s.up()
 		w.far.Think(setState(networkservice.State_RESELECT_REQUESTED))
 		w.wire.Cut(farAddr)
 		time.Sleep(time.Minute)
@@ -290,10 +272,8 @@ func TestContract_ReselectRequestedFromTheFarSideIsNoEvent(t *testing.T) {
 
 func TestContract_CloseIsDelete(t *testing.T) {
 	inBubble(t, func(w *world) {
-		s := w.subscribe(1)
+		s, conn := w.watched(1)
 		defer s.end()
-		conn := w.establish(1)
-		s.up()
 		require.NoError(w, w.close(conn))
 		s.one(networkservice.ConnectionEventType_DELETE, networkservice.State_UP)
 		require.Len(w, w.far.Closes(), 1)
@@ -307,10 +287,8 @@ func TestContract_CloseIsDelete(t *testing.T) {
 
 func TestContract_CloseOnADeadHopDoesNotHoldTheCaller(t *testing.T) {
 	inBubble(t, func(w *world) {
-		s := w.subscribe(1)
+		s, conn := w.watched(1)
 		defer s.end()
-		conn := w.establish(1)
-		s.up()
 		w.wire.Refuse(farAddr, true)
 		w.wire.Cut(farAddr)
 		began := time.Now()
@@ -348,10 +326,8 @@ func TestContract_LateCloseIsDroppedForANewerRequest(t *testing.T) {
 
 func TestContract_TokensRunOut(t *testing.T) {
 	inBubble(t, func(w *world) {
-		s := w.subscribe(1)
+		s, _ := w.watched(1)
 		defer s.end()
-		w.establish(1)
-		s.up()
 		time.Sleep(tokenTime - callTime - time.Second)
 		s.nothing("still valid")
 		time.Sleep(2 * time.Second)
@@ -362,10 +338,8 @@ func TestContract_TokensRunOut(t *testing.T) {
 
 func TestContract_ClientsReselectIsOneUpdate(t *testing.T) {
 	inBubble(t, func(w *world) {
-		s := w.subscribe(1)
+		s, conn := w.watched(1)
 		defer s.end()
-		conn := w.establish(1)
-		s.up()
 		reselect := newRequest(1)
 		reselect.Connection = conn.Clone()
 		reselect.Connection.State = networkservice.State_RESELECT_REQUESTED
@@ -398,46 +372,5 @@ func TestContract_LateSubscriberLearnsWhatIsKnown(t *testing.T) {
 		require.NoError(w, err)
 		s.up()
 		other.nothing("another's connection")
-	})
-}
-
-func TestContract_ProxyTerminates(t *testing.T) {
-	inBubble(t, func(w *world) {
-		s := w.subscribe(1)
-		w.establish(1)
-		s.up()
-		began := time.Now()
-		w.stop()
-		<-s.done
-		require.Equal(w, codes.Unavailable, status.Code(s.err), "%v", s.err)
-		require.Less(w, time.Since(began), 10*time.Second)
-		s.nothing("no event for it")
-		require.Empty(w, w.far.Closes(), "nothing is closed upstream")
-		require.Len(w, w.far.Conns(), 1)
-	})
-}
-
-func TestContract_ProxyTerminatesWhileARefreshIsInFlight(t *testing.T) {
-	inBubble(t, func(w *world) {
-		s := w.subscribe(1)
-		conn := w.establish(1)
-		s.up()
-		w.far.Set(lbtest.Faults{RequestDelay: 2 * time.Second})
-		answered := make(chan error, 1)
-		go func() {
-			_, err := w.request(again(conn))
-			answered <- err
-		}()
-		synctest.Wait()
-		began := time.Now()
-		ended := make(chan time.Duration, 1)
-		go func() { <-s.done; ended <- time.Since(began) }()
-		w.drain()
-		require.NoError(w, <-answered, "what is under way is answered")
-		require.Zero(w, <-ended, "streams end at once")
-		require.Equal(w, codes.Unavailable, status.Code(s.err), "%v", s.err)
-		w.stop()
-		require.Less(w, time.Since(began), 10*time.Second)
-		require.Empty(w, w.far.Closes())
 	})
 }

@@ -34,10 +34,8 @@ func reselect(conn *networkservice.Connection, endpoint string) *networkservice.
 
 func TestGrace_RunsFromTheLastAnswerToo(t *testing.T) {
 	inBubble(t, func(w *world) {
-		s := w.subscribe(1)
+		s, conn := w.watched(1)
 		defer s.end()
-		conn := w.establish(1)
-		s.up()
 		w.far.Set(lbtest.Faults{MonitorSilent: true})
 		w.far.EndStreams()
 		time.Sleep(nsmgrproxy.DefaultMonitorGrace - 100*time.Millisecond)
@@ -51,10 +49,8 @@ func TestGrace_RunsFromTheLastAnswerToo(t *testing.T) {
 
 func TestDeletedByTheFarSide_IsNotBroughtBackByACut(t *testing.T) {
 	inBubble(t, func(w *world) {
-		s := w.subscribe(1)
+		s, _ := w.watched(1)
 		defer s.end()
-		w.establish(1)
-		s.up()
 		w.far.Delete()
 		s.down()
 		w.wire.Cut(farAddr)
@@ -113,10 +109,8 @@ func TestResume_WithAnEarlierExpiry(t *testing.T) {
 	}
 	t.Run("an old state is not believed: the far side is asked", func(t *testing.T) {
 		inBubble(t, func(w *world) {
-			s := w.subscribe(1)
+			s, _ := w.watched(1)
 			defer s.end()
-			w.establish(1)
-			s.up()
 			w.far.Think(func(conn *networkservice.Connection) { conn.State = networkservice.State_DOWN; earlier(conn) })
 			w.wire.Cut(farAddr)
 			time.Sleep(10 * time.Second)
@@ -128,10 +122,8 @@ func TestResume_WithAnEarlierExpiry(t *testing.T) {
 	})
 	t.Run("it is gone when asked", func(t *testing.T) {
 		inBubble(t, func(w *world) {
-			s := w.subscribe(1)
+			s, _ := w.watched(1)
 			defer s.end()
-			w.establish(1)
-			s.up()
 			w.far.Set(lbtest.Faults{RequestError: status.Error(codes.Unknown, "gone")})
 			w.far.Think(func(conn *networkservice.Connection) { conn.State = networkservice.State_DOWN; earlier(conn) })
 			w.wire.Cut(farAddr)
@@ -141,10 +133,8 @@ func TestResume_WithAnEarlierExpiry(t *testing.T) {
 	})
 	t.Run("UP after a loss that was told", func(t *testing.T) {
 		inBubble(t, func(w *world) {
-			s := w.subscribe(1)
+			s, _ := w.watched(1)
 			defer s.end()
-			w.establish(1)
-			s.up()
 			w.wire.Refuse(farAddr, true)
 			w.wire.Cut(farAddr)
 			time.Sleep(40 * time.Second)
@@ -321,10 +311,8 @@ func (w *world) forward(from, to string) (stop func()) {
 
 func TestAnotherLegOfOurIDAtTheFarSide_IsNotOurs(t *testing.T) {
 	inBubble(t, func(w *world) {
-		s := w.subscribe(1)
+		s, conn := w.watched(1)
 		defer s.end()
-		conn := w.establish(1)
-		s.up()
 		// What an abandoned Request leaves behind, or a far side that was restarted
 		// under another name: a second leg with our id at our place.
 		ghost := again(conn)
@@ -364,10 +352,8 @@ func TestRestart_OutboundLegIsNotTurnedInbound(t *testing.T) {
 
 func TestGraceZero_EveryLossIsTold(t *testing.T) {
 	inBubble(t, func(w *world) {
-		s := w.subscribe(1)
+		s, _ := w.watched(1)
 		defer s.end()
-		w.establish(1)
-		s.up()
 		w.wire.Refuse(farAddr, true)
 		w.wire.Cut(farAddr)
 		s.down()

@@ -37,10 +37,8 @@ func (w *world) refreshing(s *subscriber, conn *networkservice.Connection, round
 func TestIdleBalancer_ProbeKeepsTheHop(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.wire.SetIdle(farAddr, time.Minute)
-		s := w.subscribe(1)
+		s, conn := w.watched(1)
 		defer s.end()
-		conn := w.establish(1)
-		s.up()
 		w.refreshing(s, conn, 5)
 		require.Equal(w, 1, w.wire.Dials(farAddr), "never cut")
 	})
@@ -49,10 +47,8 @@ func TestIdleBalancer_ProbeKeepsTheHop(t *testing.T) {
 func TestIdleBalancer_LimitBelowTheProbeIsResumed(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.wire.SetIdle(farAddr, time.Minute)
-		s := w.subscribe(1)
+		s, conn := w.watched(1)
 		defer s.end()
-		conn := w.establish(1)
-		s.up()
 		conn = w.refreshing(s, conn, 1)
 		// The annotation that had raised the limit got lost.
 		w.wire.SetIdle(farAddr, 10*time.Second)
@@ -65,10 +61,8 @@ func TestIdleBalancer_LimitBelowTheProbeIsResumed(t *testing.T) {
 func TestIdleBalancer_ResumesWithoutProbe(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.wire.SetIdle(farAddr, time.Minute)
-		s := w.subscribe(1)
+		s, conn := w.watched(1)
 		defer s.end()
-		conn := w.establish(1)
-		s.up()
 		w.refreshing(s, conn, 5)
 		require.GreaterOrEqual(w, w.wire.Dials(farAddr), 6, "the balancer did cut")
 	}, nsmgrproxy.WithHopProbeInterval(0))
@@ -78,10 +72,8 @@ func TestIdleBalancer_ResumesWithoutProbe(t *testing.T) {
 func TestIdleBalancer_WithoutGraceEveryCutIsADown(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.wire.SetIdle(farAddr, time.Minute)
-		s := w.subscribe(1)
+		s, _ := w.watched(1)
 		defer s.end()
-		w.establish(1)
-		s.up()
 		time.Sleep(61 * time.Second)
 		events := s.next()
 		require.NotEmpty(w, events)
@@ -101,10 +93,8 @@ func TestBlackHole(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world) {
-				s := w.subscribe(1)
+				s, _ := w.watched(1)
 				defer s.end()
-				w.establish(1)
-				s.up()
 				w.wire.Blackhole(farAddr, true)
 				time.Sleep(c.silence)
 				if c.down {
@@ -186,10 +176,8 @@ func TestMovedRemote_IsFollowedInPlace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world) {
-				s := w.subscribe(1)
+				s, conn := w.watched(1)
 				defer s.end()
-				conn := w.establish(1)
-				s.up()
 				defer w.serve(otherAddr, w.far.Register)()
 				w.remote.set(endpointName, "tcp://"+otherAddr)
 				leave(w)
@@ -226,10 +214,8 @@ func TestInbound_NamesAreStrippedAndGivenBack(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.local.set("endpoint", "tcp://"+farAddr)
 		w.remote.set(endpointName, "tcp://"+proxyAddr)
-		s := w.subscribe(1)
+		s, conn := w.watched(1)
 		defer s.end()
-		conn := w.establish(1)
-		s.up()
 		require.Equal(w, endpointName, conn.GetNetworkServiceEndpointName())
 		require.Equal(w, serviceName, conn.GetNetworkService())
 		got := w.far.Requests()[0].GetConnection()
@@ -247,10 +233,8 @@ func TestInbound_NamesAreStrippedAndGivenBack(t *testing.T) {
 func TestInbound_GraceIsTheLocalOne(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.local.set("endpoint", "tcp://"+farAddr)
-		s := w.subscribe(1)
+		s, _ := w.watched(1)
 		defer s.end()
-		w.establish(1)
-		s.up()
 		w.wire.Refuse(farAddr, true)
 		w.wire.Cut(farAddr)
 		time.Sleep(nsmgrproxy.DefaultMonitorLocalGrace - time.Millisecond)

@@ -44,10 +44,8 @@ func TestContract_RefreshInAnOutageIsAnsweredAndDeliveredLater(t *testing.T) {
 	for name, outage := range outages {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world) {
-				s := w.subscribe(1)
+				s, conn := w.watched(1)
 				defer s.end()
-				conn := w.establish(1)
-				s.up()
 				time.Sleep(2 * time.Minute)
 				end := outage(w)
 				began := time.Now()
@@ -82,10 +80,8 @@ func TestContract_RefreshInAnOutageIsAnsweredAndDeliveredLater(t *testing.T) {
 
 func TestContract_RefreshAfterTheGraceIsAnError(t *testing.T) {
 	inBubble(t, func(w *world) {
-		s := w.subscribe(1)
+		s, conn := w.watched(1)
 		defer s.end()
-		conn := w.establish(1)
-		s.up()
 		outages["at its start"](w)
 		time.Sleep(nsmgrproxy.DefaultMonitorGrace + time.Second)
 		s.down()
@@ -97,10 +93,8 @@ func TestContract_RefreshAfterTheGraceIsAnError(t *testing.T) {
 
 func TestContract_AnsweredRefreshDoesNotPutOffTheDown(t *testing.T) {
 	inBubble(t, func(w *world) {
-		s := w.subscribe(1)
+		s, conn := w.watched(1)
 		defer s.end()
-		conn := w.establish(1)
-		s.up()
 		outages["at its start"](w)
 		time.Sleep(20 * time.Second)
 		_, err := w.request(again(conn))

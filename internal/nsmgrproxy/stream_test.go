@@ -25,10 +25,8 @@ func TestStream_FarSideThatShowsNothingButAnswersIsAskedInstead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world) {
 				w.far.Set(faults)
-				s := w.subscribe(1)
+				s, _ := w.watched(1)
 				defer s.end()
-				w.establish(1)
-				s.up()
 				time.Sleep(10 * time.Minute / 2)
 				s.nothing("it is UP, by its own word")
 				require.Less(w, len(w.far.Requests()), 60, "and is not asked without pause")
@@ -47,10 +45,8 @@ func TestStream_FarSideThatShowsNothingButAnswersIsAskedInstead(t *testing.T) {
 func TestStream_FarSideThatSaysNothingIsOneDownAfterTheGrace(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.far.Set(lbtest.Faults{MonitorSilent: true})
-		s := w.subscribe(1)
+		s, _ := w.watched(1)
 		defer s.end()
-		w.establish(1)
-		s.up()
 		time.Sleep(nsmgrproxy.DefaultMonitorGrace - time.Millisecond)
 		s.nothing("silence is not absence")
 		require.Len(w, w.far.Requests(), 1)
@@ -65,10 +61,8 @@ func TestStream_FarSideThatSaysNothingIsOneDownAfterTheGrace(t *testing.T) {
 func TestStream_EndedAfterItsFirstMessage(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.far.Set(lbtest.Faults{MonitorOnce: true})
-		s := w.subscribe(1)
+		s, _ := w.watched(1)
 		defer s.end()
-		w.establish(1)
-		s.up()
 		time.Sleep(5 * time.Minute)
 		s.nothing("shown each time")
 		_, opened := w.far.Streams()
@@ -82,10 +76,8 @@ func TestStream_EndedAfterItsFirstMessage(t *testing.T) {
 
 func TestStream_ResetEveryFewSecondsTheHundredthIsLikeTheFirst(t *testing.T) {
 	inBubble(t, func(w *world) {
-		s := w.subscribe(1)
+		s, _ := w.watched(1)
 		defer s.end()
-		w.establish(1)
-		s.up()
 		for range 100 {
 			time.Sleep(3 * time.Second)
 			w.far.EndStreams()
@@ -106,10 +98,8 @@ func TestStream_FarSideThatRecyclesConnections(t *testing.T) {
 			MaxConnectionAge: 30 * time.Second, MaxConnectionAgeGrace: 10 * time.Second,
 		}))()
 		w.remote.set(endpointName, "tcp://"+otherAddr)
-		s := w.subscribe(1)
+		s, conn := w.watched(1)
 		defer s.end()
-		conn := w.establish(1)
-		s.up()
 		w.refreshing(s, conn, 5)
 		require.Greater(w, w.wire.Dials(otherAddr), 10, "recycled all the time")
 		time.Sleep(time.Second)
@@ -132,10 +122,8 @@ func TestStream_DownInTheTimeOfARefresh(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world) {
-				s := w.subscribe(1)
+				s, conn := w.watched(1)
 				defer s.end()
-				conn := w.establish(1)
-				s.up()
 				w.far.Set(c.faults)
 				time.AfterFunc(c.at, func() { w.far.Say(setState(networkservice.State_DOWN)) })
 				_, err := w.request(again(conn))
@@ -155,10 +143,8 @@ func TestStream_DownInTheTimeOfARefresh(t *testing.T) {
 
 func TestStream_DownBeforeAFailingRefreshIsLetGo(t *testing.T) {
 	inBubble(t, func(w *world) {
-		s := w.subscribe(1)
+		s, conn := w.watched(1)
 		defer s.end()
-		conn := w.establish(1)
-		s.up()
 		w.far.Set(lbtest.Faults{RequestError: status.Error(codes.Unknown, "no")})
 		w.far.Say(setState(networkservice.State_DOWN))
 		_, err := w.request(again(conn))

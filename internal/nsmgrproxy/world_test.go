@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/lbtest"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/nsmgrproxy"
@@ -189,154 +188,19 @@ func (w *world) establish(n int) *networkservice.Connection {
 	return conn
 }
 
+// watched is an established connection with its forwarder's stream, which has
+// seen the first UPDATE.
+func (w *world) watched(n int) (*subscriber, *networkservice.Connection) {
+	w.Helper()
+	s := w.subscribe(n)
+	conn := w.establish(n)
+	s.up()
+	return s, conn
+}
+
 func (w *world) close(conn *networkservice.Connection) error {
 	ctx, cancel := call()
 	defer cancel()
 	_, err := networkservice.NewNetworkServiceClient(w.cc).Close(ctx, conn.Clone())
 	return err
-}
-
-// subscriber is a neighbour's monitor stream and what came on it.
-type subscriber struct {
-	*testing.T
-	mu     sync.Mutex
-	events []*networkservice.ConnectionEvent
-	err    error
-	leave  context.CancelFunc
-	done   chan struct{}
-}
-
-// subscribe joins as the forwarder of the connection of that number does.
-func (w *world) subscribe(n int) *subscriber {
-	w.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	stream, err := networkservice.NewMonitorConnectionClient(w.cc).MonitorConnections(ctx, &networkservice.MonitorScopeSelector{
-		PathSegments: []*networkservice.PathSegment{{Name: "forwarder", Id: fmt.Sprintf("forwarder-%d", n)}},
-	})
-	require.NoError(w, err)
-	s := &subscriber{T: w.T, leave: cancel, done: make(chan struct{})}
-	go func() {
-		defer close(s.done)
-		for {
-			event, err := stream.Recv()
-			s.mu.Lock()
-			s.err = err
-			if err == nil {
-				s.events = append(s.events, event)
-			}
-			s.mu.Unlock()
-			if err != nil {
-				return
-			}
-		}
-	}()
-	synctest.Wait()
-	first := s.next()
-	require.Len(w, first, 1, "a stream begins with an initial state")
-	require.Equal(w, networkservice.ConnectionEventType_INITIAL_STATE_TRANSFER, first[0].GetType())
-	return s
-}
-
-// next returns what came since the last call, once everything is at rest.
-func (s *subscriber) next() []*networkservice.ConnectionEvent {
-	synctest.Wait()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	events := s.events
-	s.events = nil
-	return events
-}
-
-func (s *subscriber) nothing(why string) {
-	s.Helper()
-	require.Empty(s, s.next(), why)
-}
-
-// one requires exactly one event of that kind and state, and returns its
-// connection.
-func (s *subscriber) one(kind networkservice.ConnectionEventType, state networkservice.State) *networkservice.Connection {
-	s.Helper()
-	events := s.next()
-	require.Len(s, events, 1)
-	require.Equal(s, kind, events[0].GetType())
-	require.Len(s, events[0].GetConnections(), 1)
-	for id, conn := range events[0].GetConnections() {
-		// The shape of an event: key, id and place are the sender's own.
-		require.Equal(s, id, conn.GetId())
-		require.Equal(s, id, conn.GetCurrentPathSegment().GetId())
-		require.Equal(s, "proxy", conn.GetCurrentPathSegment().GetName())
-		require.EqualValues(s, 3, conn.GetPath().GetIndex())
-		require.Equal(s, endpointName, conn.GetNetworkServiceEndpointName())
-		require.Equal(s, state, conn.GetState())
-		return conn
-	}
-	return nil
-}
-
-func (s *subscriber) up() *networkservice.Connection {
-	s.Helper()
-	return s.one(networkservice.ConnectionEventType_UPDATE, networkservice.State_UP)
-}
-
-func (s *subscriber) down() *networkservice.Connection {
-	s.Helper()
-	return s.one(networkservice.ConnectionEventType_UPDATE, networkservice.State_DOWN)
-}
-
-// end leaves and waits for the stream's end.
-func (s *subscriber) end() {
-	s.leave()
-	<-s.done
-}
-
-// fakeRegistry answers Find from a map of names and counts how often it did.
-type fakeRegistry struct {
-	registry.UnimplementedNetworkServiceEndpointRegistryServer
-	mu    sync.Mutex
-	urls  map[string]string
-	finds int
-}
-
-func newFakeRegistry() *fakeRegistry { return &fakeRegistry{urls: make(map[string]string)} }
-
-func (r *fakeRegistry) register(s *grpc.Server) {
-	registry.RegisterNetworkServiceEndpointRegistryServer(s, r)
-}
-
-func (r *fakeRegistry) set(name, u string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.urls[name] = u
-}
-
-func (r *fakeRegistry) asked() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.finds
-}
-
-func (r *fakeRegistry) Find(query *registry.NetworkServiceEndpointQuery, stream registry.NetworkServiceEndpointRegistry_FindServer) error {
-	r.mu.Lock()
-	r.finds++
-	name := query.GetNetworkServiceEndpoint().GetName()
-	u, ok := r.urls[name]
-	r.mu.Unlock()
-	if !ok {
-		return nil
-	}
-	return stream.Send(&registry.NetworkServiceEndpointResponse{
-		NetworkServiceEndpoint: &registry.NetworkServiceEndpoint{Name: name, Url: u},
-	})
-}
-
-func (r *fakeRegistry) Register(_ context.Context, nse *registry.NetworkServiceEndpoint) (*registry.NetworkServiceEndpoint, error) {
-	r.set(nse.GetName(), nse.GetUrl())
-	return nse, nil
-}
-
-func (r *fakeRegistry) Unregister(_ context.Context, nse *registry.NetworkServiceEndpoint) (*emptypb.Empty, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.urls, nse.GetName())
-	return new(emptypb.Empty), nil
 }
