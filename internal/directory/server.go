@@ -9,7 +9,6 @@ import (
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
 	"github.com/networkservicemesh/sdk/pkg/networkservice/core/next"
-	"github.com/networkservicemesh/sdk/pkg/tools/clienturlctx"
 	"github.com/networkservicemesh/sdk/pkg/tools/interdomain"
 	"github.com/networkservicemesh/sdk/pkg/tools/log"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -85,7 +84,7 @@ func namesBehind(conn *networkservice.Connection) []string {
 
 // request sends one try along the route.
 func (r Route) request(ctx context.Context, request *networkservice.NetworkServiceRequest) (*networkservice.Connection, error) {
-	ctx = clienturlctx.WithClientURL(ctx, r.URL)
+	ctx = hop.WithDestination(ctx, r.URL)
 	endpoint, service := request.GetConnection().GetNetworkServiceEndpointName(), request.GetConnection().GetNetworkService()
 	r.strip(request.GetConnection())
 	conn, err := next.Server(ctx).Request(ctx, request)
@@ -163,7 +162,7 @@ func (s *server) Close(ctx context.Context, conn *networkservice.Connection) (*e
 			return nil, fmt.Errorf("close: %w", err)
 		}
 	}
-	ctx = clienturlctx.WithClientURL(ctx, route.URL)
+	ctx = hop.WithDestination(ctx, route.URL)
 	ctx = hop.WithWhere(ctx, func(ctx context.Context) *url.URL {
 		again, err := s.directory.Again(ctx, route)
 		if err != nil {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
-	"github.com/networkservicemesh/sdk/pkg/tools/clienturlctx"
 	"github.com/networkservicemesh/sdk/pkg/tools/log"
 	"google.golang.org/protobuf/types/known/emptypb"
 
@@ -49,7 +48,7 @@ func (s *server) Close(ctx context.Context, conn *networkservice.Connection) (*e
 	if handle == nil {
 		// Closed by a process that did not open it: where it leads was looked up.
 		var err error
-		if handle, err = s.pool.Take(clienturlctx.ClientURL(ctx)); err != nil {
+		if handle, err = s.pool.Take(destination(ctx)); err != nil {
 			return nil, err
 		}
 	}

@@ -3,10 +3,10 @@ package hop
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"sync"
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
-	"github.com/networkservicemesh/sdk/pkg/tools/clienturlctx"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -18,8 +18,21 @@ import (
 // use is a leg's hold on the hop it goes over.
 type use struct{ handle *Handle }
 
+type destinationKey struct{}
+
+// WithDestination says where a Request or Close goes. (The SDK's clienturlctx does
+// the same, and formats a log line each time.)
+func WithDestination(ctx context.Context, u *url.URL) context.Context {
+	return context.WithValue(ctx, destinationKey{}, u)
+}
+
+func destination(ctx context.Context) *url.URL {
+	u, _ := ctx.Value(destinationKey{}).(*url.URL)
+	return u
+}
+
 // server is the end of the chain: it sends what arrives over the hop to the
-// URL in the context.
+// destination in the context.
 type server struct {
 	pool *Pool
 
@@ -42,7 +55,7 @@ func NewServer(pool *Pool) networkservice.NetworkServiceServer {
 func FromLeg(ctx context.Context) *Handle { return leg.State[use](ctx).handle }
 
 func (s *server) Request(ctx context.Context, request *networkservice.NetworkServiceRequest) (*networkservice.Connection, error) {
-	handle, err := s.pool.Take(clienturlctx.ClientURL(ctx))
+	handle, err := s.pool.Take(destination(ctx))
 	if err != nil {
 		return nil, err
 	}

@@ -197,7 +197,13 @@ func (p *Peer) MonitorConnections(selector *networkservice.MonitorScopeSelector,
 // report sends an event of a connection to whoever has asked for it. The caller
 // holds mu.
 func (p *Peer) report(kind networkservice.ConnectionEventType, conn *networkservice.Connection) {
+	// The hop before asks for its own segment alone: most streams are told apart
+	// by that, without trying each on the whole path.
+	before := conn.GetPrevPathSegment().GetId()
 	for s := range p.streams {
+		if one := s.selector.GetPathSegments(); len(one) == 1 && one[0].GetId() != "" && one[0].GetId() != before {
+			continue
+		}
 		if conn.MatchesMonitorScopeSelector(s.selector) {
 			s.events <- &networkservice.ConnectionEvent{
 				Type:        kind,
