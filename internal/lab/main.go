@@ -1,7 +1,7 @@
 // The lab runs two whole NSM domains on this machine, without root, Kubernetes
 // or anything installed, and puts a balancer between their nsmgr-proxies that
 // cuts what is idle. It shows what a client sees, and exits with 0 only if the
-// event contract held.
+// event contract held. With --soak it lets everything go wrong that can.
 package main
 
 import (
@@ -28,6 +28,11 @@ const (
 	module = "github.com/networkservicemesh/cmd-nsmgr-proxy"
 	// buildTimeout bounds a build from an empty cache on a slow machine.
 	buildTimeout = 10 * time.Minute
+	// shortestRefresh is a fifth of the shortest lifetime of tokens that keeps a
+	// registration alive.
+	shortestRefresh = 15 * time.Second
+	// shortestSoak has room for a fault or two.
+	shortestSoak = 20 * time.Second
 )
 
 // Exit codes.
@@ -53,11 +58,14 @@ func main() {
 // settings are the flags.
 type settings struct {
 	idle, lasts time.Duration
+	refresh     time.Duration
 	connections int
 	stock, both bool
 	json        bool
 	logs        string
 	proxy       string
+	soak        time.Duration
+	seed        uint64
 }
 
 func parse(args []string, errOut io.Writer) (*settings, error) {
@@ -66,12 +74,15 @@ func parse(args []string, errOut io.Writer) (*settings, error) {
 	flags.SetOutput(errOut)
 	flags.DurationVar(&s.idle, "idle", 8*time.Second, "cut connections after this long without payload")
 	flags.DurationVar(&s.lasts, "for", 52*time.Second, "how long the idle phase lasts")
+	flags.DurationVar(&s.refresh, "refresh", 0, "refresh this often, 15s or more (default twice the limit)")
 	flags.IntVar(&s.connections, "connections", 1, "how many connections the client has")
 	flags.BoolVar(&s.stock, "stock", false, "run the SDK's own chain in the place of ours")
 	flags.BoolVar(&s.both, "both", false, "run the SDK's chain first, then ours, and compare")
 	flags.BoolVar(&s.json, "json", false, "write a summary for machines, and nothing else, to stdout")
 	flags.StringVar(&s.logs, "keep-logs", "", "keep the logs in this `folder`")
 	flags.StringVar(&s.proxy, "proxy", "", "run this nsmgr-proxy `binary` instead of building one")
+	flags.DurationVar(&s.soak, "soak", 0, "instead of the usual, random faults for this long")
+	flags.Uint64Var(&s.seed, "seed", 1, "what the faults of a soak are drawn from")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
@@ -81,8 +92,12 @@ func parse(args []string, errOut io.Writer) (*settings, error) {
 		err = fmt.Errorf("lab: unexpected argument %q", flags.Arg(0))
 	case s.idle < time.Second:
 		err = fmt.Errorf("lab: --idle %s: want 1s or more", s.idle)
+	case s.refresh != 0 && s.refresh < shortestRefresh:
+		err = fmt.Errorf("lab: --refresh %s: want %s or more", s.refresh, shortestRefresh)
 	case s.lasts < 0:
 		err = fmt.Errorf("lab: --for %s: want 0 or more", s.lasts)
+	case s.soak != 0 && s.soak < shortestSoak:
+		err = fmt.Errorf("lab: --soak %s: want %s or more", s.soak, shortestSoak)
 	case s.connections < 1:
 		err = fmt.Errorf("lab: --connections %d: want 1 or more", s.connections)
 	case s.stock && s.both:
@@ -128,8 +143,12 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 		}
 	}
 	live.Text("")
+	last := summaries[len(summaries)-1]
+	if !last.Held && last.Name == ours {
+		_, _ = fmt.Fprintln(errOut, last.Logs)
+	}
 	live.Text(closing(s, summaries))
-	if summaries[len(summaries)-1].Held {
+	if last.Held {
 		return held
 	}
 	return broken
@@ -158,7 +177,10 @@ func runOne(ctx context.Context, s *settings, name string, live *report.Live) (*
 		Idle:        s.idle,
 		For:         s.lasts,
 		Connections: s.connections,
+		Refresh:     s.refresh,
 		LogDir:      s.logs,
+		Soak:        s.soak,
+		Seed:        s.seed,
 	}
 	switch {
 	case name == stock:
@@ -181,8 +203,11 @@ func runOne(ctx context.Context, s *settings, name string, live *report.Live) (*
 			return nil, err
 		}
 	}
-	live.Heading(name, fmt.Sprintf("idle limit %s for %s, %d connection(s), refresh every %s",
-		s.idle, s.lasts, s.connections, options.RefreshInterval()))
+	text := fmt.Sprintf("idle limit %s for %s", s.idle, s.lasts)
+	if s.soak > 0 {
+		text = fmt.Sprintf("soak of %s, seed %d, idle limit %s", s.soak, s.seed, s.idle)
+	}
+	live.Heading(name, fmt.Sprintf("%s, %d connection(s), refresh every %s", text, s.connections, options.RefreshInterval()))
 	return scenario.Run(ctx, options, live)
 }
 

@@ -35,6 +35,9 @@ type Config struct {
 	TokenLifetime time.Duration      // of every token; an SVID outlives the lab
 	Resolver      *net.Resolver      // for the registry-proxy
 	KubernetesAPI bool               // registry-k8s on a fake API server, not registry-memory
+	// Front puts something in front of the nsmgr, for the requests of others,
+	// and returns where that listens. It may be nil.
+	Front func(nsmgr string) (hostPort string, err error)
 }
 
 // Domain is one running domain.

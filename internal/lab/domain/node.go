@@ -54,9 +54,15 @@ func (d *Domain) startNSMgr() error {
 		return err
 	}
 	d.NSMgrURL = at
+	public := *at
+	if d.Front != nil {
+		if public.Host, err = d.Front(at.Host); err != nil {
+			return err
+		}
+	}
 	server := nsmgr.NewServer(d.ctx, id.Tokens,
 		nsmgr.WithName("nsmgr-"+d.Name()),
-		nsmgr.WithURL(at.String()),
+		nsmgr.WithURL(public.String()),
 		nsmgr.WithRegistry(d.RegistryURL),
 		nsmgr.WithDialTimeout(dialTimeout),
 		nsmgr.WithDialOptions(id.DialOptions()...))

@@ -31,8 +31,14 @@ func (l *Ledger) Ended(call domain.Call) {
 		l.counts.Refreshes++
 	case call.Kind == domain.Refresh:
 		l.counts.RefreshFailures++
+		if l.troubled(call.Start, call.End, false) {
+			l.counts.RefreshExcused++
+		}
 	case call.Kind == domain.Reselect && call.Err == nil:
 		l.counts.Heals++
+	}
+	if call.Kind != domain.Close && call.Err == nil {
+		l.followPath(c, call)
 	}
 }
 
@@ -63,10 +69,11 @@ func (l *Ledger) Cut(at time.Time, reason string) {
 }
 
 // Resumed enters a monitor stream that the outbound proxy says it resumed.
-func (l *Ledger) Resumed() {
+func (l *Ledger) Resumed(at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.counts.Resumes++
+	l.resumes = append(l.resumes, at)
 }
 
 // EndpointKilled enters the death of the endpoint. Call it before the kill.
@@ -74,6 +81,14 @@ func (l *Ledger) EndpointKilled(at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.deaths = append(l.deaths, death{at: at})
+}
+
+// EndpointKilledUnheard is EndpointKilled while the way to the outbound proxy is
+// broken: the time to its DOWN says nothing.
+func (l *Ledger) EndpointKilledUnheard(at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.deaths = append(l.deaths, death{at: at, unheard: true})
 }
 
 // EndpointBack enters the end of that death. Call it before the new endpoint
@@ -92,11 +107,16 @@ func (l *Ledger) Event(who Who, id string, at time.Time, kind networkservice.Con
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := l.conn(id)
+	if c.unseenDown(who, kind, state) {
+		kind = networkservice.ConnectionEventType_UPDATE // missed, and as good as heard
+	}
 	if who == Proxy {
 		c.events = append(c.events, event{at: at, kind: kind, state: state})
 	}
-	c.alive[who] = kind != networkservice.ConnectionEventType_DELETE && state != networkservice.State_DOWN
-	if kind == networkservice.ConnectionEventType_DELETE {
+	deleted := kind == networkservice.ConnectionEventType_DELETE
+	c.down[who] = !deleted && state == networkservice.State_DOWN
+	c.alive[who] = !deleted && state != networkservice.State_DOWN
+	if deleted {
 		if c.closing(at) {
 			return "client closes"
 		}
@@ -108,6 +128,7 @@ func (l *Ledger) Event(who Who, id string, at time.Time, kind networkservice.Con
 	if state != networkservice.State_DOWN {
 		return c.reason(at)
 	}
+	c.downs[who] = append(c.downs[who], at)
 	return l.down(who, at)
 }
 
@@ -121,6 +142,9 @@ func (l *Ledger) down(who Who, at time.Time) string {
 		l.counts.DownFalse++
 	case dead:
 		l.counts.ClientDownTrue++
+	case l.troubled(at, at, false):
+		l.counts.ClientDownExcused++
+		return "a neighbour's own"
 	default:
 		l.counts.ClientDownFalse++
 	}

@@ -42,16 +42,28 @@ type Counts struct {
 	ClientDownFalse int `json:"clientDownFalse"` // the same at the client's nsmgr
 	ClientDownTrue  int `json:"clientDownTrue"`
 	Heals           int `json:"heals"` // reselects that succeeded
+
+	// What only a soak counts.
+	ClientDownExcused int `json:"clientDownExcused,omitempty"` // DOWN at the client's nsmgr that is the neighbours' own
+	RefreshExcused    int `json:"refreshExcused,omitempty"`    // failed refreshes that are
+	PathChanges       int `json:"pathChanges,omitempty"`       // refreshes that came back with other ids
+	Adopted           int `json:"adopted,omitempty"`           // connections with the same ids after a restart of the outbound proxy
+	NotAdopted        int `json:"notAdopted,omitempty"`        // and those with others
 }
 
 // Ledger is the book of one run.
 type Ledger struct {
-	mu      sync.Mutex
-	counts  Counts
-	conns   map[string]*connection
-	accepts []time.Time
-	cuts    []cut
-	deaths  []death
+	mu       sync.Mutex
+	counts   Counts
+	conns    map[string]*connection
+	accepts  []time.Time
+	cuts     []cut
+	resumes  []time.Time
+	deaths   []death
+	troubles []trouble
+	lost     map[string]lostStream // by segment
+	faults   map[string]int
+	breaches map[string]int
 }
 
 type cut struct {
@@ -60,12 +72,20 @@ type cut struct {
 }
 
 // death is a time without endpoint. It goes on while back is zero.
-type death struct{ at, back time.Time }
+type death struct {
+	at, back time.Time
+	unheard  bool // nobody could tell the outbound proxy at once
+}
 
 type connection struct {
 	calls  []domain.Call // in order of their starts; End is zero while under way
 	events []event       // of the outbound proxy, in order
 	alive  map[Who]bool  // by the last event
+	down   map[Who]bool  // the last event said DOWN
+	downs  map[Who][]time.Time
+	path   []string // ids of the last answer
+	// unadopted is set when the outbound proxy is killed, until the next answer.
+	unadopted bool
 }
 
 type event struct {
@@ -75,7 +95,14 @@ type event struct {
 }
 
 // New returns an empty ledger.
-func New() *Ledger { return &Ledger{conns: make(map[string]*connection)} }
+func New() *Ledger {
+	return &Ledger{
+		conns:    make(map[string]*connection),
+		lost:     make(map[string]lostStream),
+		faults:   make(map[string]int),
+		breaches: make(map[string]int),
+	}
+}
 
 // Counts returns the numbers as of now.
 func (l *Ledger) Counts() Counts {
@@ -95,7 +122,7 @@ func (l *Ledger) Alive(who Who, id string) bool {
 func (l *Ledger) conn(id string) *connection {
 	c, ok := l.conns[id]
 	if !ok {
-		c = &connection{alive: make(map[Who]bool)}
+		c = &connection{alive: make(map[Who]bool), down: make(map[Who]bool), downs: make(map[Who][]time.Time)}
 		l.conns[id] = c
 	}
 	return c

@@ -66,7 +66,7 @@ func good() *script {
 	}
 	s.Cut(s.at(40), "idle 8s")
 	s.Accepted(s.at(40.1))
-	s.Resumed()
+	s.Resumed(s.at(40.2))
 
 	s.EndpointKilled(s.at(50))
 	s.proxy(50.1, update, down)

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -32,6 +33,13 @@ type Expect struct {
 	Deaths    int // of the endpoint
 }
 
+// Reasons that more than one judgement gives.
+const (
+	falseDown       = "DOWN while the endpoint was alive"
+	clientFalseDown = "the client saw DOWN while the endpoint was alive"
+	refreshesFailed = "refreshes failed"
+)
+
 // Verdict judges the run as entered so far.
 func (l *Ledger) Verdict(expect Expect) Verdict {
 	l.mu.Lock()
@@ -39,15 +47,17 @@ func (l *Ledger) Verdict(expect Expect) Verdict {
 	v := &Verdict{UpdatesMin: -1}
 	why := make(map[string]int)
 	if l.counts.DownFalse > 0 {
-		why["DOWN while the endpoint was alive"] = l.counts.DownFalse
+		why[falseDown] = l.counts.DownFalse
 	}
 	if l.counts.ClientDownFalse > 0 {
-		why["the client saw DOWN while the endpoint was alive"] = l.counts.ClientDownFalse
+		why[clientFalseDown] = l.counts.ClientDownFalse
+	}
+	for text, n := range l.breaches {
+		why[text] += n
 	}
 	for _, c := range l.conns {
-		slices.SortStableFunc(c.calls, func(a, b domain.Call) int { return a.Start.Compare(b.Start) })
-		slices.SortStableFunc(c.events, func(a, b event) int { return a.at.Compare(b.at) })
-		c.judgeUpdates(v, why)
+		c.sort()
+		c.judgeUpdates(v, why, func(time.Time, time.Time) bool { return false })
 		c.judgeRest(v, why)
 		l.judgeDeaths(c, why)
 	}
@@ -56,7 +66,7 @@ func (l *Ledger) Verdict(expect Expect) Verdict {
 		why["upstream dials caused by a refresh"] = v.RefreshDials
 	}
 	if l.counts.RefreshFailures > 0 {
-		why["refreshes failed"] = l.counts.RefreshFailures
+		why[refreshesFailed] = l.counts.RefreshFailures
 	}
 	if l.counts.Refreshes < expect.Refreshes {
 		why[fmt.Sprintf("%d refreshes, want %d or more", l.counts.Refreshes, expect.Refreshes)] = 1
@@ -64,27 +74,28 @@ func (l *Ledger) Verdict(expect Expect) Verdict {
 	if len(l.deaths) < expect.Deaths {
 		why[fmt.Sprintf("%d endpoint deaths, want %d", len(l.deaths), expect.Deaths)] = 1
 	}
-	for text, n := range why {
-		if n > 1 {
-			text = fmt.Sprintf("%s (%d times)", text, n)
-		}
-		v.Why = append(v.Why, text)
-	}
-	slices.Sort(v.Why)
-	v.Held = len(v.Why) == 0
-	v.UpdatesMin = max(v.UpdatesMin, 0)
+	v.conclude(why)
 	return *v
+}
+
+func (c *connection) sort() {
+	slices.SortStableFunc(c.calls, func(a, b domain.Call) int { return a.Start.Compare(b.Start) })
+	slices.SortStableFunc(c.events, func(a, b event) int { return a.at.Compare(b.at) })
 }
 
 // judgeUpdates holds the UPDATEs against the Requests that succeeded: exactly
 // one UP for each after the first, none for any other reason. The first is left
-// out, since nobody can subscribe before it is answered.
-func (c *connection) judgeUpdates(v *Verdict, why map[string]int) {
+// out, since nobody can subscribe before it is answered, and so are times in
+// which the stream was not there to be read.
+func (c *connection) judgeUpdates(v *Verdict, why map[string]int, unread func(from, to time.Time) bool) {
 	asked := c.succeeded()
 	for i, call := range asked {
 		until := time.Time{}
 		if i+1 < len(asked) {
 			until = asked[i+1].Start
+		}
+		if unread(call.Start, cmp.Or(until, time.Now())) {
+			continue
 		}
 		n := c.ups(call.Start, until)
 		switch call.Kind {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -60,8 +59,11 @@ func (v *Live) Line(line *scenario.Line) {
 	case line.State == "UP":
 		color = green
 	}
-	v.print(color, fmt.Sprintf("%7s  %-8s  %-14s  %-8s  %-4s  %s",
-		seconds(line.At), line.Who, line.Event, line.State, line.Hop, line.Reason))
+	text := fmt.Sprintf("%7s  %-8s  %-14s  ", seconds(line.At), line.Who, line.Event)
+	if line.State != "" || line.Hop != "" { // else the reason needs the room
+		text += fmt.Sprintf("%-8s  %-4s  ", line.State, line.Hop)
+	}
+	v.print(color, text+line.Reason)
 }
 
 // Counts prints the numbers so far, if they have changed.
@@ -106,61 +108,6 @@ func cut(text string) string {
 }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1fs", d.Seconds()) }
-
-// Table compares runs, one column each.
-func Table(out io.Writer, summaries []*scenario.Summary) {
-	rows := []struct {
-		title string
-		value func(*scenario.Summary) string
-	}{
-		{"", func(s *scenario.Summary) string { return s.Name }},
-		{"duration", func(s *scenario.Summary) string { return seconds(s.Duration) }},
-		{"connections", func(s *scenario.Summary) string { return strconv.Itoa(s.Connections) }},
-		{"path segments", func(s *scenario.Summary) string { return strconv.Itoa(s.Segments) }},
-		{"refreshes", func(s *scenario.Summary) string { return strconv.Itoa(s.Refreshes) }},
-		{"upstream dials", func(s *scenario.Summary) string { return strconv.Itoa(s.Dials) }},
-		{"  caused by a refresh", func(s *scenario.Summary) string { return strconv.Itoa(s.RefreshDials) }},
-		{"cuts by the balancer", func(s *scenario.Summary) string { return strconv.Itoa(s.Cuts) }},
-		{"resumes (proxy's log)", func(s *scenario.Summary) string { return strconv.Itoa(s.Resumes) }},
-		{"DOWN false", func(s *scenario.Summary) string { return strconv.Itoa(s.DownFalse) }},
-		{"  seen by the client", func(s *scenario.Summary) string { return strconv.Itoa(s.ClientDownFalse) }},
-		{"DOWN true", func(s *scenario.Summary) string { return strconv.Itoa(s.DownTrue) }},
-		{"heals (reselects)", func(s *scenario.Summary) string { return strconv.Itoa(s.Heals) }},
-		{"UPDATEs per refresh", updates},
-		{"contract held", func(s *scenario.Summary) string {
-			if s.Held {
-				return "yes"
-			}
-			return "no"
-		}},
-	}
-	for _, row := range rows {
-		text := fmt.Sprintf("%-24s", row.title)
-		for _, s := range summaries {
-			text += fmt.Sprintf("%12s", row.value(s))
-		}
-		_, _ = fmt.Fprintln(out, strings.TrimRight(text, " "))
-	}
-	for _, s := range summaries {
-		for i, why := range s.Why {
-			if i == 0 {
-				_, _ = fmt.Fprintln(out, "\nwhy not, "+s.Name+":")
-			}
-			_, _ = fmt.Fprintln(out, cut("- "+why))
-		}
-	}
-}
-
-func updates(s *scenario.Summary) string {
-	switch {
-	case s.Refreshes == 0:
-		return "-"
-	case s.UpdatesMin == s.UpdatesMax:
-		return strconv.Itoa(s.UpdatesMin)
-	default:
-		return fmt.Sprintf("%d-%d", s.UpdatesMin, s.UpdatesMax)
-	}
-}
 
 // JSON writes the summaries for machines.
 func JSON(out io.Writer, summaries []*scenario.Summary) error {

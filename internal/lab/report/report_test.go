@@ -80,12 +80,12 @@ func TestTableSideBySide(t *testing.T) {
 	var out bytes.Buffer
 	report.Table(&out, summaries())
 	for _, want := range []string{
-		"                               stock        ours\n",
-		"duration                       61.5s       62.0s\n",
-		"refreshes                          0           3\n",
-		"DOWN false                         7           0\n",
-		"UPDATEs per refresh                -           1\n",
-		"contract held                     no         yes\n",
+		"                                         stock        ours\n",
+		"duration                                 61.5s       62.0s\n",
+		"refreshes                                    0           3\n",
+		"DOWN false                                   7           0\n",
+		"UPDATEs per refresh                          -           1\n",
+		"contract held                               no         yes\n",
 		"\nwhy not, stock:\n- DOWN while the endpoint was alive (7 times)\n",
 	} {
 		require.Contains(t, out.String(), want)
@@ -96,7 +96,55 @@ func TestTableSideBySide(t *testing.T) {
 	uneven[1].UpdatesMax = 3
 	out.Reset()
 	report.Table(&out, uneven[1:])
-	require.Contains(t, out.String(), "UPDATEs per refresh              1-3\n")
+	require.Contains(t, out.String(), "UPDATEs per refresh                        1-3\n")
+}
+
+func TestFiguresAreShownIfKnown(t *testing.T) {
+	var out bytes.Buffer
+	report.Table(&out, summaries())
+	require.NotContains(t, out.String(), "CPU")
+	require.NotContains(t, out.String(), "KiB")
+	require.NotContains(t, out.String(), "seed")
+
+	one := summaries()
+	took := 3.456
+	one[0].CPUPerFirst = &[2]float64{12.3456, 7.8}
+	one[1].DeathToDown.Proxy = &took
+	out.Reset()
+	report.Table(&out, one)
+	for _, want := range []string{
+		"CPU ms per first Request, proxy 1           12           -\n",
+		"                          proxy 2         7.80           -\n",
+		"  ms after the death                         -        3.46\n",
+	} {
+		require.Contains(t, out.String(), want)
+	}
+	require.NotContains(t, out.String(), "per refresh, proxy")
+}
+
+func TestSoakHasItsOwnRows(t *testing.T) {
+	one := summaries()
+	one[1].Soak = &scenario.Soak{Seed: 7, ConnectionHours: 1.5, FalsePerThousand: 666.6, Faults: map[string]int{"cut": 3}}
+	one[1].Adopted, one[1].ClientDownExcused = 2, 4
+	var out bytes.Buffer
+	report.Table(&out, one)
+	for _, want := range []string{
+		"seed                                         -           7\n",
+		"connection-hours                             -        1.50\n",
+		"false DOWN per 1000 of them                  -         667\n",
+		"DOWN by a neighbour, at client               0           4\n",
+		"adopted after a restart                      0           2\n",
+		"fault: cut                                   -           3\n",
+	} {
+		require.Contains(t, out.String(), want)
+	}
+}
+
+func TestRoomForAReason(t *testing.T) {
+	var out bytes.Buffer
+	live := &report.Live{Out: &out}
+	live.Line(&scenario.Line{Who: ledger.Lab, Event: "FAULT", Reason: "endpoint dies in a black hole, 14.98s"})
+	require.Equal(t, "   0.0s  lab       FAULT           endpoint dies in a black hole, 14.98s\n", out.String())
 }
 
 func TestJSON(t *testing.T) {

@@ -25,8 +25,8 @@ import (
 const (
 	// countsEvery is how often the numbers are shown.
 	countsEvery = 10 * time.Second
-	// tailLines is how much of each log a failure shows.
-	tailLines = 15
+	// tailLines is how much of each log is shown of a run that went wrong.
+	tailLines = 20
 	// closeTimeout bounds the goodbye of each connection.
 	closeTimeout = 5 * time.Second
 )
@@ -48,10 +48,15 @@ type lab struct {
 	dns       *domain.DNS
 	domains   [2]*domain.Domain
 	workloads []*identitytest.WorkloadAPI
-	relay     *lbtest.Relay
-	children  []*proc.Process
+	relay     *lbtest.Relay // the balancer between the proxies
+	inner     *lbtest.Relay // between the second proxy and its nsmgr, in a soak
+	relays    []*lbtest.Relay
+	proxies   [2]*proxyProcess
 	client    *domain.Client
-	kill      func() // the endpoint
+	endpoints int    // started so far
+	kill      func() // the latest of them
+	cost      Cost
+	soaking   *Soak // nil until it begins
 	observer  *observer
 	segments  int
 
@@ -93,8 +98,10 @@ func (l *lab) close(failure error, why bool) error {
 		l.observer.closeConnections(l.client)
 	}
 	l.cancel(nil)
-	for _, child := range l.children {
-		child.Stop()
+	for _, p := range l.proxies {
+		if p != nil && p.child != nil {
+			p.child.Stop()
+		}
 	}
 	if l.observer != nil {
 		l.observer.close()
@@ -107,8 +114,8 @@ func (l *lab) close(failure error, why bool) error {
 	for _, workload := range l.workloads {
 		workload.Close()
 	}
-	if l.relay != nil {
-		_ = l.relay.Close()
+	for _, relay := range l.relays {
+		_ = relay.Close()
 	}
 	if l.dns != nil {
 		l.dns.Close()
@@ -129,12 +136,18 @@ func (l *lab) close(failure error, why bool) error {
 }
 
 func (l *lab) tails() error {
+	return errors.New("--- end of the lab's own log:\n" + proc.Tail(l.log.Name(), tailLines) + "\n" + l.proxyTails())
+}
+
+// proxyTails returns the last lines of both proxies.
+func (l *lab) proxyTails() string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "--- end of the lab's own log:\n%s", proc.Tail(l.log.Name(), tailLines))
-	for _, child := range l.children {
-		fmt.Fprintf(&text, "\n--- end of the log of %s:\n%s", child.Name(), child.Tail(tailLines))
+	for _, p := range l.proxies {
+		if p != nil && p.child != nil {
+			fmt.Fprintf(&text, "--- end of the log of %s:\n%s\n", p.child.Name(), p.child.Tail(tailLines))
+		}
 	}
-	return errors.New(text.String())
+	return strings.TrimSuffix(text.String(), "\n")
 }
 
 // within runs f with a deadline of its own.
@@ -198,25 +211,5 @@ func (l *lab) showCounts() {
 			l.watcher.Counts(time.Since(l.start), l.book.Counts())
 			l.sayMu.Unlock()
 		}
-	}
-}
-
-func (l *lab) summary() *Summary {
-	expect := ledger.Expect{Deaths: 1}
-	if l.options.OnlyIdle {
-		expect.Deaths = 0
-	}
-	// A run that lasts for several refresh intervals has to have refreshed.
-	expect.Refreshes = l.options.Connections * int((l.options.For-l.options.RefreshInterval()/2)/l.options.RefreshInterval())
-	l.sayMu.Lock()
-	l.over = true
-	l.sayMu.Unlock()
-	return &Summary{
-		Name:        l.options.Name,
-		Duration:    time.Since(l.start).Round(time.Second / 10),
-		Connections: l.options.Connections,
-		Segments:    l.segments,
-		Counts:      l.book.Counts(),
-		Verdict:     l.book.Verdict(expect),
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/lab/domain"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/lab/ledger"
@@ -31,6 +32,7 @@ type observer struct {
 	ccs    map[ledger.Who]*grpc.ClientConn
 
 	mu     sync.Mutex
+	begun  bool // before that, paths are noted and nothing is subscribed to
 	conns  map[string]*observed
 	opened int           // initial states received
 	news   chan struct{} // closed and replaced when opened grows
@@ -65,8 +67,13 @@ func newObserver(l *lab) (*observer, error) {
 		ledger.Client: l.domains[0].NSMgrURL.Host,
 		ledger.Proxy:  l.domains[0].ProxyURL.Host,
 	}
+	// A proxy that comes back must find its subscriber soon.
+	soon := grpc.WithConnectParams(grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: resubscribeAfter / 2, Multiplier: 1, MaxDelay: resubscribeAfter},
+		MinConnectTimeout: time.Second,
+	})
 	for who, target := range targets {
-		if o.ccs[who], err = grpc.NewClient("passthrough:///"+target, id.DialOptions()...); err != nil {
+		if o.ccs[who], err = grpc.NewClient("passthrough:///"+target, append(id.DialOptions(), soon)...); err != nil {
 			return nil, fmt.Errorf("lab: %w", err)
 		}
 	}
@@ -102,8 +109,26 @@ func (o *observer) answered(call domain.Call) {
 		o.conns[call.Conn] = seen
 	}
 	seen.conn = &networkservice.Connection{Id: call.Conn, Path: call.Path}
-	o.follow(seen, ledger.Client, call.Conn, segments[nsmgrSegment])
-	o.follow(seen, ledger.Proxy, call.Conn, segments[proxySegment])
+	if o.begun {
+		o.followBoth(seen)
+	}
+}
+
+// begin subscribes to all connections, and to each that comes later.
+func (o *observer) begin() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.begun = true
+	for _, seen := range o.conns {
+		o.followBoth(seen)
+	}
+}
+
+// followBoth subscribes in both places. Called with mu held.
+func (o *observer) followBoth(seen *observed) {
+	segments := seen.conn.GetPath().GetPathSegments()
+	o.follow(seen, ledger.Client, seen.conn.GetId(), segments[nsmgrSegment])
+	o.follow(seen, ledger.Proxy, seen.conn.GetId(), segments[proxySegment])
 }
 
 // follow subscribes to a segment, anew if the path has another one now. Called
@@ -124,11 +149,13 @@ func (o *observer) follow(seen *observed, who ledger.Who, conn string, segment *
 	o.wg.Go(func() {
 		defer cancel()
 		for ctx.Err() == nil {
-			err := o.stream(ctx, who, conn, number, selector)
+			opened, err := o.stream(ctx, who, conn, number, selector)
 			if ctx.Err() != nil {
 				return
 			}
-			o.lab.say(who, "STREAM ENDED", "", "", firstLine(err))
+			if opened && number == 1 {
+				o.lab.say(who, "STREAM ENDED", "", "", firstLine(err))
+			}
 			select {
 			case <-ctx.Done():
 			case <-time.After(resubscribeAfter):
@@ -137,16 +164,18 @@ func (o *observer) follow(seen *observed, who ledger.Who, conn string, segment *
 	})
 }
 
-// stream reads one subscription to its end.
-func (o *observer) stream(ctx context.Context, who ledger.Who, conn string, number int, selector *networkservice.MonitorScopeSelector) error {
+// stream reads one subscription to its end, and tells whether it had begun.
+func (o *observer) stream(
+	ctx context.Context, who ledger.Who, conn string, number int, selector *networkservice.MonitorScopeSelector,
+) (opened bool, err error) {
 	client, err := networkservice.NewMonitorConnectionClient(o.ccs[who]).MonitorConnections(ctx, selector)
 	if err != nil {
-		return err
+		return false, err
 	}
 	for {
 		event, err := client.Recv()
 		if err != nil {
-			return err
+			return opened, err
 		}
 		now := time.Now()
 		for _, c := range event.GetConnections() {
@@ -156,6 +185,7 @@ func (o *observer) stream(ctx context.Context, who ledger.Who, conn string, numb
 			}
 		}
 		if event.GetType() == networkservice.ConnectionEventType_INITIAL_STATE_TRANSFER {
+			opened = true
 			o.noteOpened()
 		}
 	}

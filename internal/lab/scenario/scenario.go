@@ -27,8 +27,15 @@ const (
 	// minTokenLifetime keeps a registration alive, which ends 15 s before its
 	// token and is renewed at two thirds of it.
 	minTokenLifetime = 75 * time.Second
+	// refreshPerConnection makes the client refresh no sooner than all of its
+	// connections are there, for the CPU of Requests and refreshes is to be told
+	// apart. A stock chain takes about 0.2 s for each on a slow machine.
+	refreshPerConnection = 400 * time.Millisecond
 	// establishTimeout bounds everything up to the first connection.
 	establishTimeout = 60 * time.Second
+	// perConnection is what each connection adds to a bound. They are set up and
+	// healed one by one, or share the machine's cores.
+	perConnection = 300 * time.Millisecond
 	// healTimeout bounds the wait for a heal: some tries of the client's 15 s.
 	healTimeout = 60 * time.Second
 	// downTimeout bounds the wait for the DOWN of a death, which the contract
@@ -46,14 +53,22 @@ type Options struct {
 	Idle          time.Duration  // the balancer's limit
 	For           time.Duration  // how long the idle phase lasts
 	Connections   int            // how many
+	Refresh       time.Duration  // how often the client refreshes, at least 15s; 0: twice the limit
 	ProbeInterval *time.Duration // nil: a quarter of a short limit, else the default
+	Cuts          int            // end the idle phase after that many cuts, in For at the latest; 0: it lasts For
 	OnlyIdle      bool           // end after the idle phase: no outright cut, no death
+	Soak          time.Duration  // instead of all that, faults for that long; 0: no soak
+	Seed          uint64         // what the faults are drawn from
 	LogDir        string         // keep logs there; empty: in the temporary folder
 }
 
 // TokenLifetime is the lifetime of every token in the run.
 func (o *Options) TokenLifetime() time.Duration {
-	return max(minTokenLifetime, refreshShare*refreshesPerIdle*o.Idle)
+	if o.Refresh > 0 {
+		return max(minTokenLifetime, refreshShare*o.Refresh)
+	}
+	return max(minTokenLifetime, refreshShare*refreshesPerIdle*o.Idle,
+		refreshShare*refreshPerConnection*time.Duration(o.Connections))
 }
 
 // RefreshInterval is the time after which the client's refresh element renews.
@@ -69,16 +84,6 @@ func (o *Options) proxyProbe() (time.Duration, bool) {
 	default:
 		return 0, false
 	}
-}
-
-// Summary is the outcome of a run.
-type Summary struct {
-	Name        string        `json:"name"`
-	Duration    time.Duration `json:"durationNanoseconds"`
-	Connections int           `json:"connections"`
-	Segments    int           `json:"segments"`
-	ledger.Counts
-	ledger.Verdict
 }
 
 // Line is something that happened, for whoever watches.
@@ -112,17 +117,18 @@ func Run(ctx context.Context, options *Options, watcher Watcher) (summary *Summa
 		err = errors.Join(err, l.close(err, ctx.Err() == nil))
 	}()
 
-	if err = l.within(establishTimeout, l.establish); err != nil {
-		return nil, fmt.Errorf("no connection within %s: %w", establishTimeout, err)
+	if err = l.within(l.patience(establishTimeout), l.establish); err != nil {
+		return nil, fmt.Errorf("not connected within %s: %w", l.patience(establishTimeout), err)
 	}
-	if err = l.sleep(options.For); err != nil {
-		return nil, err
+	phases := []func() error{l.idle, l.cutOutright, l.killAndHeal}
+	switch {
+	case options.Soak > 0:
+		phases = []func() error{l.soak}
+	case options.OnlyIdle:
+		phases = phases[:1]
 	}
-	if !options.OnlyIdle {
-		if err = l.cutOutright(); err != nil {
-			return nil, err
-		}
-		if err = l.killAndHeal(); err != nil {
+	for _, phase := range phases {
+		if err = phase(); err != nil {
 			return nil, err
 		}
 	}
