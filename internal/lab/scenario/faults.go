@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/lab/fault"
-	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/lab/ledger"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/lbtest"
 )
 
