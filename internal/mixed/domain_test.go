@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,7 +36,22 @@ type domain struct {
 	neighbour *identitytest.Source
 	registry  *names
 	at        string // the registry's address
+	// handshakes counts those with the neighbours.
+	handshakes atomic.Int64
 }
+
+// counted counts handshakes on the server's side.
+type counted struct {
+	credentials.TransportCredentials
+	handshakes *atomic.Int64
+}
+
+func (c counted) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	c.handshakes.Add(1)
+	return c.TransportCredentials.ServerHandshake(raw)
+}
+
+func (c counted) Clone() credentials.TransportCredentials { return c }
 
 // newDomains makes the client's domain and the endpoint's. Each trusts the other.
 func newDomains(t testing.TB) (client, endpoint *domain) {
@@ -66,8 +82,8 @@ func newDomain(t testing.TB, own, other *identitytest.CA) *domain {
 // serve serves a neighbour of the proxy until it is stopped or the test ends.
 func (d *domain) serve(t testing.TB, register func(*grpc.Server), opts ...grpc.ServerOption) (addr string, stop func()) {
 	t.Helper()
-	opts = append(opts, grpc.Creds(credentials.NewTLS(tlsconfig.MTLSServerConfig(d.neighbour, d.neighbour, tlsconfig.AuthorizeAny()))))
-	server := grpc.NewServer(opts...)
+	tls := credentials.NewTLS(tlsconfig.MTLSServerConfig(d.neighbour, d.neighbour, tlsconfig.AuthorizeAny()))
+	server := grpc.NewServer(append(opts, grpc.Creds(counted{tls, &d.handshakes}))...)
 	register(server)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -1,0 +1,5 @@
+//go:build !race
+
+package hop_test
+
+const figureLegs = 1000
