@@ -97,15 +97,22 @@ func (d *domain) serve(t testing.TB, register func(*grpc.Server), opts ...grpc.S
 	return listener.Addr().String(), stop
 }
 
-// dial connects a neighbour to the proxy at addr. Its calls carry tokens.
-func (d *domain) dial(t testing.TB, addr string, opts ...grpc.DialOption) *grpc.ClientConn {
-	t.Helper()
+// dialOptions are how a neighbour connects. Its calls carry tokens.
+func (d *domain) dialOptions() []grpc.DialOption {
 	tls := credentials.NewTLS(tlsconfig.MTLSClientConfig(d.neighbour, d.neighbour, tlsconfig.AuthorizeAny()))
 	tokens := token.NewPerRPCCredentials(spiffejwt.TokenGeneratorFunc(d.neighbour, tokenTime))
-	opts = append(opts, grpc.WithTransportCredentials(tls), grpc.WithDefaultCallOptions(grpc.PerRPCCredentials(tokens)),
+	return []grpc.DialOption{
+		grpc.WithTransportCredentials(tls),
+		grpc.WithDefaultCallOptions(grpc.PerRPCCredentials(tokens)),
 		// A proxy that restarts is to be found at once.
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: soon, MinConnectTimeout: callTime}))
-	cc, err := grpc.NewClient("passthrough:///"+addr, opts...)
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: soon, MinConnectTimeout: callTime}),
+	}
+}
+
+// dial connects a neighbour to the proxy at addr.
+func (d *domain) dial(t testing.TB, addr string) *grpc.ClientConn {
+	t.Helper()
+	cc, err := grpc.NewClient("passthrough:///"+addr, d.dialOptions()...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = cc.Close() })
 	return cc

@@ -37,7 +37,7 @@ type crowd struct {
 	testing.TB
 	endpoint *domain
 	cc       *grpc.ClientConn
-	far      *lbtest.Peer
+	far      *indexed
 	relays   []*lbtest.Relay
 	sub      *subscriber
 	conns    []*networkservice.Connection
@@ -46,7 +46,7 @@ type crowd struct {
 func newCrowd(t testing.TB, kind string, connections, remotes int) *crowd {
 	t.Helper()
 	client, endpoint := newDomains(t)
-	c := &crowd{TB: t, endpoint: endpoint, far: lbtest.NewPeer("far"), conns: make([]*networkservice.Connection, connections)}
+	c := &crowd{TB: t, endpoint: endpoint, far: newIndexed(), conns: make([]*networkservice.Connection, connections)}
 	outbound := newProxy(t, client, "outbound")
 	outbound.start(t, kind)
 	farAddr, _ := endpoint.serve(t, c.far.Register, grpc.MaxConcurrentStreams(uint32(2*connections)))
@@ -219,31 +219,25 @@ func BenchmarkResume(b *testing.B) {
 	for _, connections := range []int{1000, 2000} {
 		b.Run(fmt.Sprint(connections), func(b *testing.B) {
 			c := newCrowd(b, ours, connections, 1)
-			require.Eventually(b, func() bool { open, _ := c.far.Streams(); return open == connections }, patience, tick)
+			require.Eventually(b, func() bool { return c.far.watched() == connections }, patience, tick)
 			require.Eventually(b, func() bool { return c.sub.count() > connections }, patience, tick)
 			c.sub.take()
 			cuts := int64(0)
 			for b.Loop() {
-				_, before := c.far.Streams()
+				// The loss of a stream that has lasted for less is not spread.
+				require.Never(b, func() bool { return c.sub.count() > 0 }, 2*time.Second, 10*tick)
 				began := time.Now()
 				c.relays[0].CutAll()
 				cuts++
-				half := c.reopened(before + connections/2)
-				b.ReportMetric(ms(half.Sub(began)), "median-ms")
-				b.ReportMetric(ms(c.reopened(before+connections).Sub(began)), "worst-ms")
+				require.Eventually(b, func() bool { return len(c.far.openedAfter(began)) == connections }, patience, 10*tick)
+				opened := c.far.openedAfter(began)
+				b.ReportMetric(ms(opened[connections/2].Sub(began)), "median-ms")
+				b.ReportMetric(ms(opened[connections-1].Sub(began)), "worst-ms")
 			}
-			open, _ := c.far.Streams()
-			require.Equal(b, connections, open)
+			require.Equal(b, connections, c.far.watched())
 			require.Equal(b, 1+cuts, c.accepted(), "one dial for each cut")
 			require.Zero(b, c.sub.count(), "no event")
 			b.ReportMetric(float64(c.accepted()), "tcp-connections")
 		})
 	}
-}
-
-// reopened waits until so many streams have been opened in all.
-func (c *crowd) reopened(streams int) time.Time {
-	c.Helper()
-	require.Eventually(c, func() bool { _, opened := c.far.Streams(); return opened >= streams }, patience, time.Millisecond)
-	return time.Now()
 }
