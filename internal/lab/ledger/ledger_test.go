@@ -195,6 +195,22 @@ func TestLateDeleteBelongsToTheClose(t *testing.T) {
 	require.Equal(t, []string{"DOWN while the endpoint was alive"}, s.Verdict(everything).Why)
 }
 
+// What fails halfway is closed by the neighbours, and a Close that failed may
+// still arrive. Neither explains a DELETE after a Request that succeeded.
+func TestDeleteAfterAFailure(t *testing.T) {
+	s := established()
+	s.call(domain.Refresh, 10, 25, errors.New("deadline exceeded"))
+	s.proxy(26, remove, up)
+	s.call(domain.Close, 30, 31, errors.New("deadline exceeded"))
+	s.proxy(45, remove, up)
+	require.Zero(t, s.Verdict(ledger.Expect{}).Deletes)
+
+	s.call(domain.Reselect, 50, 51, nil)
+	s.proxy(51, update, up)
+	s.proxy(60, remove, up)
+	require.Equal(t, 1, s.Verdict(ledger.Expect{}).Deletes)
+}
+
 func TestReasons(t *testing.T) {
 	s := established()
 	require.Equal(t, "for a first Request", func() string { return newScriptInFirst().Accepted(time.Unix(1_000_000, 0)) }())

@@ -168,14 +168,23 @@ func (c *connection) judgeRest(v *Verdict, why map[string]int) {
 	}
 }
 
-// closing says whether a Close of the client explains a DELETE at that time.
+// closing says whether something explains a DELETE at that time: a Close of the
+// client, or a Request that failed, for the neighbours close what failed halfway.
+// A Close that ended in an error may still be under way behind the client, until
+// a Request has succeeded.
 func (c *connection) closing(at time.Time) bool {
+	explained := false
 	for _, call := range c.calls {
-		if call.Kind == domain.Close && !at.Before(call.Start) && (call.End.IsZero() || at.Sub(call.End) < near) {
-			return true
+		switch {
+		case call.Start.After(at):
+			return explained
+		case call.Kind == domain.Close || call.Err != nil:
+			explained = call.Err != nil || call.End.IsZero() || at.Sub(call.End) < near
+		case !call.End.IsZero() && call.End.Add(near).Before(at):
+			explained = false
 		}
 	}
-	return false
+	return explained
 }
 
 // judgeDeaths wants one DOWN per death, and a heal.
