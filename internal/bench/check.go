@@ -1,0 +1,63 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/bench/load"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/bench/neighbours"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/bench/run"
+)
+
+// check holds the counts against what they have to be. No time is looked at, so
+// a busy machine changes nothing.
+func check(results []*run.Result) error {
+	var faults []error
+	for _, r := range results {
+		name := fmt.Sprintf("%s, %s, %s", r.Subject, r.Role, r.Mode)
+		want := func(what string, want, got int) {
+			if got != want {
+				faults = append(faults, fmt.Errorf("bench: %s: %s: %d, want %d", name, what, got, want))
+			}
+		}
+		refreshes := r.Legs * r.Rounds
+		want("errors", 0, r.Errors)
+		want("refreshes", refreshes, r.Refreshes)
+		switch r.Subject {
+		case run.Stock:
+			// That it dials for each Request shows that the counting bites.
+			want("upstream connections for first Requests", r.Legs, r.ConnectionsFirst)
+			want("upstream connections for refreshes", refreshes, r.ConnectionsRefresh)
+			continue
+		case run.Floor:
+			want("initial states with the connection", 0, r.InitialUp)
+		case run.Ours:
+			want("initial states with the connection", r.Streams, r.InitialUp)
+			want("look-ups", lookUps(r), r.Finds)
+		}
+		want("upstream connections for first Requests", 1, r.ConnectionsFirst)
+		want("TLS handshakes for them", 1, r.HandshakesFirst)
+		want("upstream connections for refreshes", 0, r.ConnectionsRefresh)
+		want("upstream connections at the end", 1, r.ConnectionsOpen)
+		want("other events", 0, r.Others)
+		if r.Mode == load.Shared {
+			want("monitor streams", r.Legs, r.Streams)
+			want("UPDATEs", refreshes, r.Updates)
+			want("downstream handshakes", 1, r.Downstream)
+		} else {
+			want("monitor streams", r.Legs+refreshes, r.Streams)
+			want("UPDATEs", 0, r.Updates)
+			want("downstream handshakes", r.Legs+refreshes, r.Downstream)
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// lookUps is how often our proxy has to ask a registry: outbound it learns from
+// the look-up that passes through, and inbound one serves all that ask at once.
+func lookUps(r *run.Result) int {
+	if r.Role == neighbours.Outbound {
+		return 1
+	}
+	return r.Finds
+}

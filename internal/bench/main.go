@@ -1,0 +1,155 @@
+// The bench measures what a refresh and a leg cost this proxy, beside the SDK's
+// own chain and beside the least that any proxy can do: CPU time, memory,
+// connections, handshakes and events. All three run as processes over real
+// mutual TLS on loopback; only their own process is counted.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/networkservicemesh/sdk/pkg/tools/log"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/bench/floor"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/bench/report"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/bench/run"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/lab/proc"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/lab/stockproxy"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/telemetry"
+)
+
+const (
+	module = "github.com/networkservicemesh/cmd-nsmgr-proxy"
+	// buildTimeout bounds a build from an empty cache on a slow machine.
+	buildTimeout = 10 * time.Minute
+)
+
+// Exit codes.
+const (
+	done    = 0
+	failed  = 1 // a run failed, or a check
+	misused = 2 // wrong flags
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if len(os.Args) > 1 {
+		if proxy, ok := proxies[os.Args[1]]; ok {
+			if err := child(ctx, proxy); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(failed) //nolint:gocritic // nothing is left that stop would undo
+			}
+			return
+		}
+	}
+	os.Exit(bench(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// proxies are what this binary is if its first argument says so.
+var proxies = map[string]func(context.Context) error{
+	floor.Command:      floor.Run,
+	stockproxy.Command: stockproxy.Run,
+}
+
+// child runs a proxy with profiles, as ours has them.
+func child(ctx context.Context, proxy func(context.Context) error) error {
+	stop, err := telemetry.Profiles(log.WithLog(ctx, log.Empty()), os.Getenv("NSM_PPROF_LISTEN_ON"))
+	if err != nil {
+		return err
+	}
+	defer stop()
+	return proxy(ctx)
+}
+
+// bench returns the exit code.
+func bench(ctx context.Context, args []string, out, errOut io.Writer) int {
+	s, err := parse(args, errOut)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return done
+	case err != nil:
+		return misused
+	}
+	programs, remove, err := s.programs(ctx, errOut)
+	if err != nil {
+		_, _ = fmt.Fprintln(errOut, err)
+		return failed
+	}
+	defer remove()
+	results, err := s.measure(ctx, programs, errOut)
+	if err != nil {
+		_, _ = fmt.Fprintln(errOut, "bench:", err)
+		return failed
+	}
+	if err = s.show(results, out, errOut); err != nil {
+		_, _ = fmt.Fprintln(errOut, err)
+		return failed
+	}
+	if s.check {
+		if err = check(results); err != nil {
+			_, _ = fmt.Fprintln(errOut, err)
+			return failed
+		}
+		_, _ = fmt.Fprintln(errOut, "every count is as it should be")
+	}
+	return done
+}
+
+// show writes what was asked for.
+func (s *settings) show(results []*run.Result, out, errOut io.Writer) error {
+	table := out
+	if s.json {
+		table = errOut
+		if err := report.JSON(out, results); err != nil {
+			return err
+		}
+	}
+	report.Table(table, results)
+	if s.plot != "" {
+		return report.Save(s.plot, results)
+	}
+	return nil
+}
+
+// programs builds what is measured. remove removes it.
+func (s *settings) programs(ctx context.Context, errOut io.Writer) (programs *run.Programs, remove func(), err error) {
+	remove = func() {}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, nil, fmt.Errorf("bench: %w", err)
+	}
+	if s.proxy != "" {
+		return &run.Programs{Ours: s.proxy, Self: self}, remove, nil
+	}
+	dir, err := os.MkdirTemp("", "nsmgr-proxy-build-")
+	if err != nil {
+		return nil, nil, fmt.Errorf("bench: %w", err)
+	}
+	remove = func() { _ = os.RemoveAll(dir) }
+	programs = &run.Programs{Ours: filepath.Join(dir, "nsmgr-proxy"), Self: self}
+	_, _ = fmt.Fprintln(errOut, "building nsmgr-proxy from the tree")
+	if err = build(ctx, programs.Ours); err != nil {
+		remove()
+		return nil, nil, err
+	}
+	return programs, remove, nil
+}
+
+func build(ctx context.Context, to string) error {
+	ctx, cancel := context.WithTimeout(ctx, buildTimeout)
+	defer cancel()
+	dir, err := proc.ModuleDir(ctx, module)
+	if err != nil {
+		return err
+	}
+	return proc.Build(ctx, dir, to)
+}
