@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -28,14 +27,6 @@ const (
 	outboundIndex = 3
 	// tick is the pause between two looks at a condition.
 	tick = 5 * time.Millisecond
-)
-
-// What an event says.
-const (
-	up     = "UP"
-	down   = "DOWN"
-	gone   = "DELETE"
-	begins = "BEGIN" // an initial state
 )
 
 // serial makes names that no other connection has.
@@ -182,95 +173,6 @@ func (c *connection) saw(want ...string) {
 func (c *connection) nothing(d time.Duration) {
 	c.Helper()
 	require.Never(c, func() bool { return c.sub.count() > 0 }, d, 10*tick, "an event in a quiet time")
-}
-
-// subscriber is the forwarder's monitor stream and what came on it.
-type subscriber struct {
-	leave context.CancelFunc
-	done  chan struct{}
-
-	mu     sync.Mutex
-	events []string // guarded by mu
-	err    error    // guarded by mu
-}
-
-// subscribe joins as the forwarder of the connection does, and returns when it is
-// known to the proxy.
-func (c *connection) subscribe() *subscriber {
-	c.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	stream, err := networkservice.NewMonitorConnectionClient(c.cc).MonitorConnections(ctx, &networkservice.MonitorScopeSelector{
-		PathSegments: []*networkservice.PathSegment{{Name: "forwarder", Id: c.id}},
-	}, grpc.WaitForReady(true))
-	require.NoError(c, err)
-	s := &subscriber{leave: cancel, done: make(chan struct{})}
-	go s.listen(stream, c.proxy.name)
-	c.eventually(func() bool { return s.count() > 0 }, "an initial state")
-	require.Equal(c, []string{begins}, s.take())
-	return s
-}
-
-func (s *subscriber) listen(stream networkservice.MonitorConnection_MonitorConnectionsClient, proxy string) {
-	defer close(s.done)
-	for {
-		event, err := stream.Recv()
-		s.mu.Lock()
-		if err == nil {
-			s.events = append(s.events, wordOf(event, proxy))
-		}
-		s.err = err
-		s.mu.Unlock()
-		if err != nil {
-			return
-		}
-	}
-}
-
-// wordOf is what an event says, or what is wrong with its shape: stock neighbours
-// drop an event whose key, id and place are not the sender's own.
-func wordOf(event *networkservice.ConnectionEvent, proxy string) string {
-	if event.GetType() == networkservice.ConnectionEventType_INITIAL_STATE_TRANSFER {
-		return begins
-	}
-	for key, conn := range event.GetConnections() {
-		segment := conn.GetCurrentPathSegment()
-		switch {
-		case len(event.GetConnections()) != 1, key != conn.GetId(), key != segment.GetId(),
-			segment.GetName() != proxy, conn.GetPath().GetIndex() != outboundIndex:
-			return "odd event: " + event.String()
-		case event.GetType() == networkservice.ConnectionEventType_DELETE:
-			return gone
-		default:
-			return conn.GetState().String()
-		}
-	}
-	return "event without connection"
-}
-
-func (s *subscriber) count() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.events)
-}
-
-func (s *subscriber) take() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	events := s.events
-	s.events = nil
-	return events
-}
-
-// ended returns why the stream has ended, nil if it has not.
-func (s *subscriber) ended() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.err
-}
-
-func (s *subscriber) end() {
-	s.leave()
-	<-s.done
 }
 
 func ids(conn *networkservice.Connection) string {
