@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -79,15 +80,9 @@ func bench(ctx context.Context, args []string, out, errOut io.Writer) int {
 	case err != nil:
 		return misused
 	}
-	programs, remove, err := s.programs(ctx, errOut)
+	results, err := s.results(ctx, errOut)
 	if err != nil {
 		_, _ = fmt.Fprintln(errOut, err)
-		return failed
-	}
-	defer remove()
-	results, err := s.measure(ctx, programs, errOut)
-	if err != nil {
-		_, _ = fmt.Fprintln(errOut, "bench:", err)
 		return failed
 	}
 	if err = s.show(results, out, errOut); err != nil {
@@ -104,6 +99,33 @@ func bench(ctx context.Context, args []string, out, errOut io.Writer) int {
 	return done
 }
 
+// results are those of earlier runs, and then those measured now.
+func (s *settings) results(ctx context.Context, errOut io.Writer) ([]*run.Result, error) {
+	var results []*run.Result
+	if s.earlier != "" {
+		for path := range strings.SplitSeq(s.earlier, ",") {
+			earlier, err := report.Read(path)
+			if err != nil {
+				return nil, err
+			}
+			results = append(results, earlier...)
+		}
+	}
+	if len(s.legs) == 0 {
+		return results, nil
+	}
+	programs, remove, err := s.programs(ctx, errOut)
+	if err != nil {
+		return nil, err
+	}
+	defer remove()
+	measured, err := s.measure(ctx, programs, errOut)
+	if err != nil {
+		return nil, fmt.Errorf("bench: %w", err)
+	}
+	return append(results, measured...), nil
+}
+
 // show writes what was asked for.
 func (s *settings) show(results []*run.Result, out, errOut io.Writer) error {
 	table := out
@@ -114,7 +136,7 @@ func (s *settings) show(results []*run.Result, out, errOut io.Writer) error {
 		}
 	}
 	report.Table(table, results)
-	if s.plot != "" {
+	if s.plot != "" && len(results) > 0 {
 		return report.Save(s.plot, results)
 	}
 	return nil

@@ -54,6 +54,16 @@ func TestMeasuresOne(t *testing.T) {
 	require.Contains(t, out.String(), "outbound, shared downstream, 20 legs, 2 rounds")
 	require.FileExists(t, plot)
 	require.Contains(t, errOut.String(), "[1/1] floor, outbound, shared, 20 legs: ")
+
+	// What was measured once can be shown again, without measuring.
+	saved := filepath.Join(t.TempDir(), "results.json")
+	require.NoError(t, os.WriteFile(saved, []byte(`[{"subject": "ours", "role": "inbound", "mode": "redial", "legs": 7}]`), 0o600))
+	out.Reset()
+	errOut.Reset()
+	require.Equal(t, done, bench(t.Context(), []string{"--earlier", saved, "--legs", ""}, &out, &errOut), errOut.String())
+	require.Contains(t, out.String(), "inbound, redial downstream, 7 legs")
+	require.Empty(t, errOut.String())
+	require.Equal(t, failed, bench(t.Context(), []string{"--earlier", saved + "x", "--legs", ""}, &out, &errOut))
 }
 
 func TestFlags(t *testing.T) {

@@ -102,5 +102,6 @@ func (p *progress) at(what string, done, of int) {
 }
 
 func (p *progress) end(r *run.Result) {
-	_, _ = fmt.Fprintf(p.out, "%s: %.2f ms of CPU for a refresh, %.0f KiB for a leg, %d errors\n", p.title, r.CPUPerRefresh, r.MemoryPerLeg, r.Errors)
+	_, _ = fmt.Fprintf(p.out, "%s: %.2f ms of CPU for a refresh, %.0f KiB for a leg, %d errors\n",
+		p.title, r.CPUPerRefresh, r.MemoryPerLeg, r.Errors)
 }

@@ -40,6 +40,7 @@ type settings struct {
 	check    bool
 	json     bool
 	plot     string
+	earlier  string
 	proxy    string
 	profiles string
 }
@@ -59,8 +60,10 @@ func parse(args []string, errOut io.Writer) (*settings, error) {
 	flags.BoolVar(&s.check, "check", false, "a small run that fails on wrong counts, and never on a time")
 	flags.BoolVar(&s.json, "json", false, "write the results for machines, and nothing else, to stdout")
 	flags.StringVar(&s.plot, "plot", "", "draw CPU and memory against the number of legs into this `file`, as SVG")
+	flags.StringVar(&s.earlier, "earlier", "",
+		"put results of earlier runs, `files` of --json, comma-separated, before these; --legs \"\" measures none")
 	flags.StringVar(&s.proxy, "proxy", "", "measure this nsmgr-proxy `binary` instead of building one")
-	flags.StringVar(&s.profiles, "profiles", "", "write a CPU profile of refreshes and a heap profile of each run into this `folder`")
+	flags.StringVar(&s.profiles, "profiles", "", "write profiles of each run into this `folder`: CPU of refreshes, heap, goroutines")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
@@ -85,6 +88,9 @@ func parse(args []string, errOut io.Writer) (*settings, error) {
 }
 
 func (s *settings) numbers(legs string) error {
+	if legs == "" && s.earlier != "" {
+		return nil
+	}
 	for word := range strings.SplitSeq(legs, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(word))
 		if err != nil || n < 1 {

@@ -40,15 +40,20 @@ func Plot(results []*run.Result) string {
 		if len(chosen) == 0 {
 			continue
 		}
+		slices.SortStableFunc(chosen, func(a, b *run.Result) int { return a.Legs - b.Legs })
 		y := rows * panelHeight
-		drawPanel(&panels, 0, y, fmt.Sprintf("CPU for a refresh, ms (%s)", mode), chosen, func(r *run.Result) float64 { return r.CPUPerRefresh })
-		drawPanel(&panels, panelWidth, y, fmt.Sprintf("memory of a leg, KiB (%s)", mode), chosen, func(r *run.Result) float64 { return r.MemoryPerLeg })
+		drawPanel(&panels, 0, y, fmt.Sprintf("CPU for a refresh, ms (%s)", mode), chosen,
+			func(r *run.Result) float64 { return r.CPUPerRefresh })
+		drawPanel(&panels, panelWidth, y, fmt.Sprintf("memory of a leg, KiB (%s)", mode), chosen,
+			func(r *run.Result) float64 { return r.MemoryPerLeg })
 		rows++
 	}
-	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">
+	const frame = `<svg xmlns="http://www.w3.org/2000/svg" width="%[1]d" height="%[2]d" viewBox="0 0 %[1]d %[2]d"
+ font-family="sans-serif" font-size="12">
 <rect width="100%%" height="100%%" fill="white"/>
-%s</svg>
-`, 2*panelWidth, rows*panelHeight, 2*panelWidth, rows*panelHeight, panels.String())
+%[3]s</svg>
+`
+	return fmt.Sprintf(frame, 2*panelWidth, rows*panelHeight, panels.String())
 }
 
 // scale maps values to places on a logarithmic axis of whole decades.
@@ -116,7 +121,8 @@ func drawSeries(out *strings.Builder, subject run.Subject, results []*run.Result
 		points = append(points, fmt.Sprintf("%.1f,%.1f", x, y))
 		_, _ = fmt.Fprintf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>\n", x, y, colours[subject])
 	}
-	_, _ = fmt.Fprintf(out, "<polyline points=\"%s\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"/>\n", strings.Join(points, " "), colours[subject])
+	_, _ = fmt.Fprintf(out, "<polyline points=\"%s\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"/>\n",
+		strings.Join(points, " "), colours[subject])
 }
 
 func text(out *strings.Builder, x, y float64, anchor, colour, content string) {

@@ -56,6 +56,17 @@ func TestJSON(t *testing.T) {
 	require.NoError(t, json.Unmarshal(out.Bytes(), &back))
 	require.Equal(t, results(), back)
 	require.Contains(t, out.String(), `"cpuMillisecondsPerRefresh": 0.5`)
+
+	path := filepath.Join(t.TempDir(), "results")
+	_, err := Read(path)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.NoError(t, os.WriteFile(path, out.Bytes(), 0o600))
+	back, err = Read(path)
+	require.NoError(t, err)
+	require.Equal(t, results(), back)
+	require.NoError(t, os.WriteFile(path, []byte("no JSON"), 0o600))
+	_, err = Read(path)
+	require.ErrorContains(t, err, path)
 }
 
 func TestPlotIsXMLWithALineForEach(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"strings"
 
@@ -93,4 +94,17 @@ func JSON(out io.Writer, results []*run.Result) error {
 		return fmt.Errorf("report: %w", err)
 	}
 	return nil
+}
+
+// Read reads what JSON wrote into a file.
+func Read(path string) ([]*run.Result, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("report: %w", err)
+	}
+	var results []*run.Result
+	if err = json.Unmarshal(data, &results); err != nil {
+		return nil, fmt.Errorf("report: %s: %w", path, err)
+	}
+	return results, nil
 }
