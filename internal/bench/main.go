@@ -47,12 +47,12 @@ func main() {
 		if proxy, ok := proxies[os.Args[1]]; ok {
 			if err := child(ctx, proxy); err != nil {
 				fmt.Fprintln(os.Stderr, err)
-				os.Exit(failed) //nolint:gocritic // nothing is left that stop would undo
+				os.Exit(failed) //nolint:gocritic,forbidigo // this is a main, and nothing is left that stop would undo
 			}
 			return
 		}
 	}
-	os.Exit(bench(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(bench(ctx, os.Args[1:], os.Stdout, os.Stderr)) //nolint:forbidigo // this is a main
 }
 
 // proxies are what this binary is if its first argument says so.
