@@ -16,31 +16,32 @@ import (
 // newAuthorization makes the elements that authorize Requests, subscriptions and
 // registry calls, those of others to us and ours to others. It fails if a policy
 // cannot be read.
-func newAuthorization(ctx context.Context, c *config.Config) ([]nsmgrproxy.Option, error) {
+// The policies on Requests are for the gate, which needs our tokens as well.
+func newAuthorization(ctx context.Context, c *config.Config) (_ []nsmgrproxy.Option, gate []authz.Policy, _ error) {
 	for _, masks := range [][]string{c.RegistryServerPolicies, c.RegistryClientPolicies, c.RequestPolicies, c.MonitorPolicies} {
 		if err := checkPolicies(ctx, masks); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	requests, err := authz.Load(c.RequestPolicies)
+	gate, err := authz.Load(c.RequestPolicies)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	subscriptions, err := authz.Load(c.MonitorPolicies)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	owners := authz.NewOwners()
 	server := authorize.WithPolicies(c.RegistryServerPolicies...)
 	client := authorize.WithPolicies(c.RegistryClientPolicies...)
 	return []nsmgrproxy.Option{
-		nsmgrproxy.WithAuthorizeServer(authz.NewServer(requests, owners)),
+		nsmgrproxy.WithAuthorizeServer(authz.NewServer(owners)),
 		nsmgrproxy.WithAuthorizeMonitorConnectionServer(authz.NewMonitorConnectionServer(subscriptions, owners)),
 		nsmgrproxy.WithAuthorizeNSRegistryServer(authorize.NewNetworkServiceRegistryServer(server)),
 		nsmgrproxy.WithAuthorizeNSERegistryServer(authorize.NewNetworkServiceEndpointRegistryServer(server)),
 		nsmgrproxy.WithAuthorizeNSRegistryClient(authorize.NewNetworkServiceRegistryClient(client)),
 		nsmgrproxy.WithAuthorizeNSERegistryClient(authorize.NewNetworkServiceEndpointRegistryClient(client)),
-	}, nil
+	}, gate, nil
 }
 
 // checkPolicies reads the policies once before WithPolicies does, which panics

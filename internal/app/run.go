@@ -11,6 +11,7 @@ import (
 	"github.com/networkservicemesh/sdk/pkg/tools/tracing"
 	"google.golang.org/grpc"
 
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/authz"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/config"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/identity"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/nsmgrproxy"
@@ -29,7 +30,7 @@ func run(ctx context.Context, c *config.Config, warnings []string, logs io.Write
 		logger.Warn(w)
 	}
 
-	options, err := newAuthorization(ctx, c)
+	options, gate, err := newAuthorization(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -67,6 +68,7 @@ func run(ctx context.Context, c *config.Config, warnings []string, logs io.Write
 			nsmgrproxy.WithDialTimeout(c.DialTimeout),
 			nsmgrproxy.WithHopProbeInterval(c.HopProbeInterval),
 			nsmgrproxy.WithHopMaxBackoff(c.HopMaxBackoff),
+			nsmgrproxy.WithGate(authz.NewGate(gate, tokens)),
 			nsmgrproxy.WithIdentity(id, c.MaxTokenLifetime),
 			nsmgrproxy.WithWaitGroup(&background),
 		)

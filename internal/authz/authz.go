@@ -23,6 +23,10 @@ import (
 	monitornext "github.com/networkservicemesh/sdk/pkg/tools/monitorconnection/next"
 	"github.com/networkservicemesh/sdk/pkg/tools/opa"
 	"github.com/networkservicemesh/sdk/pkg/tools/spire"
+	"github.com/networkservicemesh/sdk/pkg/tools/token"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
@@ -60,25 +64,40 @@ func check(ctx context.Context, policies []Policy, input any) error {
 
 // Owners knows whose each connection is.
 type Owners struct {
-	mu  sync.Mutex
-	ids map[string]map[string]struct{} // by SPIFFE ID; guarded by mu
+	mu    sync.Mutex
+	peers map[string]string              // SPIFFE IDs by connection; guarded by mu
+	ids   map[string]map[string]struct{} // connections by SPIFFE ID; guarded by mu
 }
 
 // NewOwners makes the record that a server and its monitor server share.
-func NewOwners() *Owners { return &Owners{ids: make(map[string]map[string]struct{})} }
+func NewOwners() *Owners {
+	return &Owners{peers: make(map[string]string), ids: make(map[string]map[string]struct{})}
+}
 
-func (o *Owners) add(peer, id string) {
+func (o *Owners) set(id, peer string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.drop(id)
+	o.peers[id] = peer
 	if o.ids[peer] == nil {
 		o.ids[peer] = make(map[string]struct{})
 	}
 	o.ids[peer][id] = struct{}{}
 }
 
-func (o *Owners) remove(peer, id string) {
+func (o *Owners) remove(id string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.drop(id)
+}
+
+// drop is remove with mu held.
+func (o *Owners) drop(id string) {
+	peer, ok := o.peers[id]
+	if !ok {
+		return
+	}
+	delete(o.peers, id)
 	delete(o.ids[peer], id)
 	if len(o.ids[peer]) == 0 {
 		delete(o.ids, peer)
@@ -104,42 +123,78 @@ func peerOf(ctx context.Context) string {
 	return id.String()
 }
 
-type server struct {
+type gate struct {
 	policies []Policy
-	owners   *Owners
+	tokens   token.GeneratorFunc
 }
 
-// NewServer is the element that authorizes Request and Close by the path up to
-// this proxy.
-func NewServer(policies []Policy, owners *Owners) networkservice.NetworkServiceServer {
-	return &server{policies: policies, owners: owners}
+// NewGate is the element that authorizes Request and Close by the path up to this
+// proxy. It stands in front of everything that acts on them: a reselect closes the
+// old leg first, and must not for somebody who may not.
+//
+// The policies see the path as it will be sent on: with the caller's token as it
+// came with the call, and with one of our own.
+func NewGate(policies []Policy, tokens token.GeneratorFunc) networkservice.NetworkServiceServer {
+	return &gate{policies: policies, tokens: tokens}
 }
 
-func (s *server) Request(ctx context.Context, request *networkservice.NetworkServiceRequest) (*networkservice.Connection, error) {
-	if err := check(ctx, s.policies, upTo(request.GetConnection())); err != nil {
+func (g *gate) Request(ctx context.Context, request *networkservice.NetworkServiceRequest) (*networkservice.Connection, error) {
+	if err := g.authorize(ctx, request.GetConnection()); err != nil {
 		return nil, err
 	}
+	return next.Server(ctx).Request(ctx, request)
+}
+
+func (g *gate) Close(ctx context.Context, conn *networkservice.Connection) (*emptypb.Empty, error) {
+	if err := g.authorize(ctx, conn); err != nil {
+		return nil, err
+	}
+	return next.Server(ctx).Close(ctx, conn)
+}
+
+func (g *gate) authorize(ctx context.Context, conn *networkservice.Connection) error {
+	if len(g.policies) == 0 {
+		return nil
+	}
+	// What comes behind us is not the caller's to vouch for.
+	path := proto.CloneOf(conn.GetPath())
+	path.PathSegments = path.GetPathSegments()[:path.GetIndex()+1]
+	if own := int(path.GetIndex()); own > 0 {
+		if tok, _, err := token.FromContext(ctx); err == nil {
+			path.PathSegments[own-1].Token = tok
+		}
+	}
+	var peerInfo credentials.AuthInfo
+	if p, ok := peer.FromContext(ctx); ok {
+		peerInfo = p.AuthInfo
+	}
+	tok, _, err := g.tokens(peerInfo)
+	if err != nil {
+		return fmt.Errorf("authz: own token: %w", err)
+	}
+	path.PathSegments[path.GetIndex()].Token = tok
+	return check(ctx, g.policies, path)
+}
+
+type ownership struct{ owners *Owners }
+
+// NewServer is the element that notes whose each connection is.
+func NewServer(owners *Owners) networkservice.NetworkServiceServer {
+	return &ownership{owners: owners}
+}
+
+func (o *ownership) Request(ctx context.Context, request *networkservice.NetworkServiceRequest) (*networkservice.Connection, error) {
 	before := request.GetConnection().GetPrevPathSegment().GetId()
 	conn, err := next.Server(ctx).Request(ctx, request)
 	if err == nil && before != "" {
-		s.owners.add(peerOf(ctx), before)
+		o.owners.set(before, peerOf(ctx))
 	}
 	return conn, err
 }
 
-func (s *server) Close(ctx context.Context, conn *networkservice.Connection) (*emptypb.Empty, error) {
-	if err := check(ctx, s.policies, upTo(conn)); err != nil {
-		return nil, err
-	}
-	s.owners.remove(peerOf(ctx), conn.GetPrevPathSegment().GetId())
+func (o *ownership) Close(ctx context.Context, conn *networkservice.Connection) (*emptypb.Empty, error) {
+	o.owners.remove(conn.GetPrevPathSegment().GetId())
 	return next.Server(ctx).Close(ctx, conn)
-}
-
-// upTo is the path as far as it has been walked: what comes behind is not the
-// caller's to vouch for.
-func upTo(conn *networkservice.Connection) *networkservice.Path {
-	path := conn.GetPath()
-	return &networkservice.Path{Index: path.GetIndex(), PathSegments: path.GetPathSegments()[:path.GetIndex()+1]}
 }
 
 type monitorServer struct {
@@ -163,8 +218,8 @@ type subscription struct {
 
 func (m *monitorServer) MonitorConnections(selector *networkservice.MonitorScopeSelector, stream networkservice.MonitorConnection_MonitorConnectionsServer) error {
 	ctx := stream.Context()
-	peer := peerOf(ctx)
-	input := subscription{IDs: map[string][]string{peer: m.owners.of(peer)}, Selected: []string{}, Peer: peer}
+	id := peerOf(ctx)
+	input := subscription{IDs: map[string][]string{id: m.owners.of(id)}, Selected: []string{}, Peer: id}
 	for _, segment := range selector.GetPathSegments() {
 		input.Selected = append(input.Selected, segment.GetId())
 	}

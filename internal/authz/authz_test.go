@@ -94,7 +94,7 @@ func TestMonitor_OnlyWhoRequestedAConnectionWatchesIt(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, policies)
 	owners, b := authz.NewOwners(), new(behind)
-	server := chain.NewNetworkServiceServer(authz.NewServer(nil, owners), b)
+	server := chain.NewNetworkServiceServer(authz.NewServer(owners), b)
 	monitor := next.NewMonitorConnectionServer(authz.NewMonitorConnectionServer(policies, owners), b)
 	forwarder, other := newNeighbour(t, "forwarder"), newNeighbour(t, "other")
 
@@ -119,11 +119,30 @@ func TestMonitor_OnlyWhoRequestedAConnectionWatchesIt(t *testing.T) {
 	require.Equal(t, codes.OK, watch(monitor, forwarder, "b"))
 }
 
+func TestOwners_AConnectionBelongsToWhoRequestedItLast(t *testing.T) {
+	policies, err := authz.Load([]string{"etc/nsm/opa/monitor/.*.rego"})
+	require.NoError(t, err)
+	owners, b := authz.NewOwners(), new(behind)
+	server := chain.NewNetworkServiceServer(authz.NewServer(owners), b)
+	monitor := next.NewMonitorConnectionServer(authz.NewMonitorConnectionServer(policies, owners), b)
+	before, after := newNeighbour(t, "before"), newNeighbour(t, "after")
+	for _, n := range []*neighbour{before, after} {
+		_, err = server.Request(n.context(), n.request("a"))
+		require.NoError(t, err)
+	}
+	require.Equal(t, codes.PermissionDenied, watch(monitor, before, "a"))
+	require.Equal(t, codes.OK, watch(monitor, after, "a"))
+	_, err = server.Close(before.context(), before.request("a").GetConnection())
+	require.NoError(t, err)
+	require.Equal(t, codes.PermissionDenied, watch(monitor, after, "a"), "closed is closed, whoever did it")
+}
+
 func TestRequest_TokenOfAnotherIsRefused(t *testing.T) {
 	policies, err := authz.Load([]string{"etc/nsm/opa/server/.*.rego"})
 	require.NoError(t, err)
 	require.NotEmpty(t, policies)
-	server := chain.NewNetworkServiceServer(authz.NewServer(policies, authz.NewOwners()), new(behind))
+	us := newNeighbour(t, "us")
+	server := chain.NewNetworkServiceServer(authz.NewGate(policies, spiffejwt.TokenGeneratorFunc(us.source, time.Minute)), new(behind))
 	forwarder, thief := newNeighbour(t, "forwarder"), newNeighbour(t, "thief")
 
 	_, err = server.Request(forwarder.context(), forwarder.request("a"))

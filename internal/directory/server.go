@@ -162,6 +162,20 @@ func (s *server) Close(ctx context.Context, conn *networkservice.Connection) (*e
 			return nil, fmt.Errorf("close: %w", err)
 		}
 	}
+	empty, err := s.close(ctx, route, conn.Clone())
+	if errors.Is(err, hop.ErrSelf) && route.Way == Outbound {
+		inbound, lookupErr := s.directory.Inbound(ctx, route.Endpoint, namesBehind(conn))
+		if lookupErr != nil {
+			return nil, lookupErr
+		}
+		return s.close(ctx, inbound, conn)
+	}
+	return empty, err
+}
+
+// close sends a Close along the route, and to where that leads by then if it does
+// not get through.
+func (s *server) close(ctx context.Context, route Route, conn *networkservice.Connection) (*emptypb.Empty, error) {
 	ctx = hop.WithDestination(ctx, route.URL)
 	ctx = hop.WithWhere(ctx, func(ctx context.Context) *url.URL {
 		again, err := s.directory.Again(ctx, route)

@@ -3,11 +3,14 @@ package hop
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"time"
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
 	"github.com/networkservicemesh/sdk/pkg/tools/log"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/leg"
@@ -115,7 +118,11 @@ func (s *server) closeOnce(ctx context.Context, r *retry, handle *Handle, conn *
 	if superseded {
 		return &TransportError{Target: handle.Target(), Err: errSuperseded}
 	}
-	_, err := networkservice.NewNetworkServiceClient(handle).Close(ctx, conn)
+	var trailer metadata.MD
+	_, err := networkservice.NewNetworkServiceClient(handle).Close(s.pool.mark(ctx), conn, grpc.Trailer(&trailer))
+	if err != nil && returned(trailer) {
+		return fmt.Errorf("%w: %w", ErrSelf, err)
+	}
 	return err
 }
 

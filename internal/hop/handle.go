@@ -80,8 +80,12 @@ func (h *Handle) invoke(ctx context.Context, method string, args, reply any, opt
 // conn returns the connection for a call: the current one, once it is up.
 func (h *Handle) conn(ctx context.Context) (*conn, error) {
 	c := h.hop.conn.Load()
-	if c.stale() {
-		h.pool.renew(c, "own certificate has changed")
+	switch {
+	case c.stale():
+		h.pool.renewNow(c, "own certificate has changed")
+		c = h.hop.conn.Load()
+	case c.over():
+		h.pool.renewNow(c, "a certificate of its handshake has come to its end")
 		c = h.hop.conn.Load()
 	}
 	err := c.await(ctx, h.hop.limit(ctx))

@@ -56,6 +56,12 @@ type conn struct {
 	// once the end of its life is armed.
 	identity atomic.Pointer[string]
 	bounded  atomic.Bool
+	// dialling names the certificate that was current when it was last dialled,
+	// endsAt is the end of its life in Unix nanoseconds, and renewing is set while
+	// its successor is made.
+	dialling atomic.Pointer[string]
+	endsAt   atomic.Int64
+	renewing atomic.Bool
 	// calls are the unary calls in flight.
 	calls calls
 
@@ -78,6 +84,9 @@ func (c *conn) keep(ctx context.Context) {
 		state := c.cc.GetState()
 		if state == connectivity.Shutdown {
 			return
+		}
+		if state != connectivity.Ready {
+			c.dials()
 		}
 		if state == connectivity.Idle {
 			if c.hop.users.Load() == 0 {
@@ -133,6 +142,9 @@ func (h *hop) limit(ctx context.Context) time.Duration {
 		return h.dialTimeout
 	}
 	left := time.Until(deadline)
+	if left <= 0 {
+		return h.dialTimeout // it goes on behind its caller
+	}
 	return min(h.dialTimeout, max(left-margin, left/2))
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 )
@@ -35,7 +36,7 @@ func (p *Pool) follow() {
 		changed := p.opts.Identity.Changed()
 		for _, c := range p.connections() {
 			if c.stale() {
-				p.renew(c, "own certificate has changed")
+				p.renewNow(c, "own certificate has changed")
 			}
 		}
 		select {
@@ -69,6 +70,15 @@ func (c *conn) stale() bool {
 	return *made != name
 }
 
+// dials notes what is current when an attempt at a connection begins.
+func (c *conn) dials() {
+	if c.pool.opts.Identity == nil {
+		return
+	}
+	name, _ := c.pool.opts.Identity.Current()
+	c.dialling.Store(&name)
+}
+
 // handshaken notes what the connection was made with.
 func (c *conn) handshaken() {
 	c.bounded.Store(false)
@@ -76,13 +86,20 @@ func (c *conn) handshaken() {
 		return
 	}
 	name, _ := c.pool.opts.Identity.Current()
+	if before := c.dialling.Load(); before != nil && *before != name {
+		// Which of the two it was made with cannot be told: it is made again.
+		name = uncertain
+	}
 	c.identity.Store(&name)
 }
+
+// uncertain is no name of a certificate.
+const uncertain = "?"
 
 // bound arms the end of a connection's life from the certificates of both sides.
 // The peer's is known from the first call.
 func (c *conn) bound(p *peer.Peer) {
-	if c.pool.opts.Identity == nil || !c.bounded.CompareAndSwap(false, true) {
+	if c.pool.opts.Identity == nil || p.AuthInfo == nil || !c.bounded.CompareAndSwap(false, true) {
 		return
 	}
 	_, end := c.pool.opts.Identity.Current()
@@ -92,6 +109,7 @@ func (c *conn) bound(p *peer.Peer) {
 		}
 	}
 	life := lifeOf(time.Until(end), c.pool.opts.TokenLifetime)
+	c.endsAt.Store(time.Now().Add(life).UnixNano())
 	c.pool.mu.Lock()
 	defer c.pool.mu.Unlock()
 	if c.end != nil {
@@ -109,29 +127,96 @@ func lifeOf(left, token time.Duration) time.Duration {
 	return max(left-token, left/2, renewFloor)
 }
 
-// renew puts a new connection in the place of one that is still good, and lets
-// the old one go when the new one is up and its last call has ended. Monitor
-// streams on it are resumed on the new one.
-func (p *Pool) renew(old *conn, why string) {
-	p.mu.Lock()
-	if p.done || old.hop.conn.Load() != old || p.hops[old.hop.target] != old.hop || old.hop.users.Load() == 0 {
-		p.mu.Unlock()
-		return
+// over tells whether the connection's life has ended while nobody used it.
+func (c *conn) over() bool {
+	end := c.endsAt.Load()
+	return end != 0 && time.Now().UnixNano() >= end
+}
+
+// renewNow puts a new connection in the place of one that neighbours refuse from
+// now on.
+func (p *Pool) renewNow(old *conn, why string) {
+	if fresh := p.succeed(old); fresh != nil {
+		old.hop.log.Infof("renewing the connection: %s", why)
+		p.background(func() { p.retire(old, fresh) })
 	}
-	err := p.connect(old.hop)
-	p.mu.Unlock()
-	if err != nil {
-		old.hop.log.Errorf("renew: %v", err)
+}
+
+// renew has a new connection made, and puts it in the place of one that is still
+// good when it is up.
+func (p *Pool) renew(old *conn, why string) {
+	if old.hop.users.Load() == 0 || !old.renewing.CompareAndSwap(false, true) {
 		return
 	}
 	old.hop.log.Infof("renewing the connection: %s", why)
-	p.background(func() { p.retire(old) })
+	p.background(func() {
+		defer old.renewing.Store(false)
+		fresh, err := p.dial(old.hop)
+		if err != nil {
+			old.hop.log.Errorf("renew: %v", err)
+			return
+		}
+		fresh.cc.Connect()
+		for fresh.cc.GetState() != connectivity.Ready && old.cc.GetState() == connectivity.Ready {
+			if !p.settled(fresh) {
+				fresh.close()
+				return
+			}
+		}
+		if !p.install(old, fresh) {
+			fresh.close()
+			return
+		}
+		p.retire(old, fresh)
+	})
 }
 
-func (p *Pool) retire(old *conn) {
-	ctx, cancel := context.WithTimeout(p.ctx, retireAfter)
+// settled waits a moment for a connection to change. It returns false once the
+// pool has ended.
+func (p *Pool) settled(c *conn) bool {
+	ctx, cancel := context.WithTimeout(p.ctx, p.opts.DialTimeout)
 	defer cancel()
-	_ = old.hop.conn.Load().await(ctx, retireAfter)
+	c.cc.WaitForStateChange(ctx, c.cc.GetState())
+	return p.ctx.Err() == nil
+}
+
+// succeed makes a connection and puts it in the place of the old one at once. It
+// returns nil if the old one is not in use any more.
+func (p *Pool) succeed(old *conn) *conn {
+	fresh, err := p.dial(old.hop)
+	if err != nil {
+		old.hop.log.Errorf("renew: %v", err)
+		return nil
+	}
+	if !p.install(old, fresh) {
+		fresh.close()
+		return nil
+	}
+	return fresh
+}
+
+// install makes fresh the hop's connection if old is it still.
+func (p *Pool) install(old, fresh *conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.done || old.hop.conn.Load() != old || p.hops[old.hop.target] != old.hop {
+		return false
+	}
+	old.hop.conn.Store(fresh)
+	return true
+}
+
+// retire closes a connection that has been replaced, when the new one is up and
+// the last call on the old one has ended. Monitor streams on it are resumed on
+// the new one.
+func (p *Pool) retire(old, fresh *conn) {
+	for fresh.cc.GetState() != connectivity.Ready && old.cc.GetState() == connectivity.Ready {
+		if !p.settled(fresh) {
+			break
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), retireAfter)
+	defer cancel()
 	old.calls.wait(ctx)
 	old.close()
 }

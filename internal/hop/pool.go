@@ -35,6 +35,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/keepalive"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/guard"
 )
 
 const (
@@ -157,19 +159,21 @@ func (p *Pool) open(target string) (*hop, error) {
 		dialTimeout: p.opts.DialTimeout,
 		log:         log.FromContext(p.ctx).WithField("hop", target),
 	}
-	if err := p.connect(h); err != nil {
+	c, err := p.dial(h)
+	if err != nil {
 		return nil, err
 	}
+	h.conn.Store(c)
 	return h, nil
 }
 
-// connect gives h a connection and starts its goroutines. It does not dial: that
-// is done by the keeper. The caller holds mu.
-func (p *Pool) connect(h *hop) error {
+// dial makes a connection for h and starts its goroutines. It does not wait for
+// it: that is the keeper's work.
+func (p *Pool) dial(h *hop) (*conn, error) {
 	c := &conn{pool: p, hop: h, wakeup: make(chan struct{}, 1)}
 	cc, err := grpc.NewClient(h.target, p.dialOptions(c)...)
 	if err != nil {
-		return fmt.Errorf("hop: %s: %w", h.target, err)
+		return nil, fmt.Errorf("hop: %s: %w", h.target, err)
 	}
 	// They end with the connection, which may outlive the pool's context for as
 	// long as it is drained.
@@ -179,24 +183,13 @@ func (p *Pool) connect(h *hop) error {
 	if p.opts.ProbeInterval > 0 {
 		p.wg.Go(func() { c.probe(ctx, p.opts.ProbeInterval) })
 	}
-	h.conn.Store(c)
-	return nil
+	return c, nil
 }
 
 // replace puts a new connection in the place of one whose peer is gone. Calls on
 // the old one fail at once, and may be made again on the new one.
 func (p *Pool) replace(old *conn) {
-	p.mu.Lock()
-	if p.done || old.hop.conn.Load() != old || p.hops[old.hop.target] != old.hop {
-		p.mu.Unlock()
-		return
-	}
-	err := p.connect(old.hop)
-	p.mu.Unlock()
-	if err != nil {
-		old.hop.log.Errorf("replace: %v", err)
-		return
-	}
+	p.succeed(old)
 	old.close()
 }
 
@@ -261,7 +254,10 @@ func (p *Pool) background(f func()) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.done {
-		p.wg.Go(f)
+		p.wg.Go(func() {
+			defer guard.Recover(p.ctx, "a goroutine of the hops")
+			f()
+		})
 	}
 	return !p.done
 }

@@ -26,7 +26,7 @@ const (
 	returnedKey = "nsmgr-proxy-returned"
 )
 
-// mark signs an outgoing Request as ours.
+// mark signs an outgoing Request or Close as ours.
 func (p *Pool) mark(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, senderKey, p.sender)
 }
@@ -43,18 +43,26 @@ type selfServer struct{ pool *Pool }
 func NewSelfServer(pool *Pool) networkservice.NetworkServiceServer { return &selfServer{pool: pool} }
 
 func (s *selfServer) Request(ctx context.Context, request *networkservice.NetworkServiceRequest) (*networkservice.Connection, error) {
-	if s.ours(ctx) {
-		_ = grpc.SetTrailer(ctx, metadata.Pairs(returnedKey, "true"))
-		return nil, status.Error(codes.FailedPrecondition, "hop: "+ErrSelf.Error())
+	if err := s.refuse(ctx); err != nil {
+		return nil, err
 	}
 	return next.Server(ctx).Request(ctx, request)
 }
 
 func (s *selfServer) Close(ctx context.Context, conn *networkservice.Connection) (*emptypb.Empty, error) {
-	if s.ours(ctx) {
-		return nil, status.Error(codes.FailedPrecondition, "hop: "+ErrSelf.Error())
+	if err := s.refuse(ctx); err != nil {
+		return nil, err
 	}
 	return next.Server(ctx).Close(ctx, conn)
+}
+
+// refuse returns an error, and says so in the trailer, if the call is our own.
+func (s *selfServer) refuse(ctx context.Context) error {
+	if !s.ours(ctx) {
+		return nil
+	}
+	_ = grpc.SetTrailer(ctx, metadata.Pairs(returnedKey, "true"))
+	return status.Error(codes.FailedPrecondition, "hop: "+ErrSelf.Error())
 }
 
 func (s *selfServer) ours(ctx context.Context) bool {

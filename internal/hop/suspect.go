@@ -44,8 +44,9 @@ func (p *Pool) examine(ctx context.Context, c *conn) {
 	}
 	defer c.suspected.Store(false)
 	for ctx.Err() == nil && c.cc.GetState() == connectivity.Ready {
-		// Not the call's context: its end is no answer.
-		if err := c.check(p.ctx, aliveWithin); err != nil && c.cc.GetState() == connectivity.Ready {
+		// Not the call's context, nor the pool's, which has ended while calls in
+		// flight are waited for: their end is no answer.
+		if err := c.check(context.WithoutCancel(ctx), aliveWithin); err != nil && c.cc.GetState() == connectivity.Ready {
 			c.hop.log.Infof("peer does not answer, replacing the connection: %v", err)
 			p.replace(c)
 			return

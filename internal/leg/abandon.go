@@ -8,6 +8,8 @@ import (
 	"github.com/networkservicemesh/sdk/pkg/networkservice/core/next"
 	"github.com/networkservicemesh/sdk/pkg/tools/log"
 	"github.com/networkservicemesh/sdk/pkg/tools/token"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/guard"
 )
 
 // A caller that gives up does not end its Request: the far side may have it half
@@ -85,12 +87,13 @@ func (t *Table) begin(l *Leg, conn *networkservice.Connection) (end func()) {
 	o := originOf(conn)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	l.origin = &o
 	t.first[o] = l
 	return func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		if t.first[o] == l && !l.abandoned {
-			delete(t.first, o)
+		if !l.abandoned {
+			l.forgetOrigin()
 		}
 	}
 }
@@ -101,36 +104,47 @@ func (t *Table) firstOf(o origin) *Leg {
 	return t.first[o]
 }
 
-// adopt waits for a Request that asked for the same before, and takes over what
-// it left at the far side if its caller gave up on it. The request then goes on
-// as a refresh of that. The error is that of ctx.
-func (l *Leg) adopt(ctx context.Context, request *networkservice.NetworkServiceRequest) error {
+// adopt waits for a Request that asked for the same before. If its caller gave up
+// on it, the request goes on as a refresh of what it left at the far side; adopt
+// then returns the old leg with its turn, for inherit to settle. The error is that
+// of ctx.
+func (l *Leg) adopt(ctx context.Context, request *networkservice.NetworkServiceRequest) (*Leg, error) {
 	conn := request.GetConnection()
-	if conn.GetNextPathSegment() != nil {
-		return nil // it knows its far side
-	}
 	o := originOf(conn)
 	for {
 		old := l.table.firstOf(o)
 		if old == nil || old == l {
-			return nil
+			return nil, nil
 		}
 		ok, err := old.take(ctx)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if !ok {
 			continue
 		}
-		if old.isAbandoned() {
-			log.FromContext(ctx).Info("leg: taking over what an abandoned request left at the far side")
-			index := int(conn.GetPath().GetIndex())
-			conn.Path.PathSegments = append(conn.Path.PathSegments, old.request.GetConnection().Clone().GetPath().GetPathSegments()[index+1:]...)
-			old.end(ctx, handedOver)
+		if !old.isAbandoned() || !old.established {
+			old.leave()
+			return nil, nil
 		}
-		old.leave()
-		return nil
+		log.FromContext(ctx).Info("leg: taking over what an abandoned request left at the far side")
+		index := int(conn.GetPath().GetIndex())
+		conn.Path.PathSegments = append(conn.Path.PathSegments, old.request.GetConnection().Clone().GetPath().GetPathSegments()[index+1:]...)
+		return old, nil
 	}
+}
+
+// inherit ends the old leg here, its far side being ours by now. If it has not
+// become ours, the old leg waits for the next one who asks, or is closed.
+func (l *Leg) inherit(ctx context.Context, old *Leg) {
+	if old == nil {
+		return
+	}
+	if l.established {
+		old.end(ctx, handedOver)
+	}
+	old.leave()
+	old.forsaken()
 }
 
 // settle decides on a leg whose caller may have given up. The caller of settle
@@ -148,6 +162,9 @@ func (l *Leg) judge(gaveUp, first bool) (forsaken bool) {
 	l.table.mu.Lock()
 	defer l.table.mu.Unlock()
 	l.abandoned = gaveUp && (l.abandoned || first)
+	if !l.abandoned {
+		l.forgetOrigin()
+	}
 	return l.abandoned && l.waiters == 0
 }
 
@@ -179,6 +196,7 @@ func (l *Leg) forsaken() {
 	l.table.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(l.table.ctx, closeTimeout)
 		defer cancel()
+		defer guard.Recover(ctx, "closing a forsaken leg")
 		if ok, err := l.await(ctx); err != nil || !ok {
 			return
 		}
@@ -200,14 +218,16 @@ func (t *Table) closeBehind(conn *networkservice.Connection) {
 	t.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(t.ctx, maxLateness+closeTimeout)
 		defer cancel()
+		defer guard.Recover(ctx, "closing behind the caller")
 		l, err := t.enter(ctx, id, false)
 		if err != nil || l == nil {
 			return
 		}
-		defer l.leave()
 		if l.established && !older(conn, l.request.GetConnection()) {
 			l.end(ctx, closed)
 		}
+		l.leave()
+		l.forsaken()
 	})
 }
 

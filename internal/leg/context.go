@@ -5,6 +5,7 @@ import "context"
 type (
 	legKey    struct{}
 	reasonKey struct{}
+	closeKey  struct{}
 )
 
 type reason int
@@ -47,6 +48,21 @@ func Expired(ctx context.Context) bool { return ctx.Value(reasonKey{}) == expire
 // HandedOver tells a Close that is for this process alone: the far side's leg
 // goes on under another connection.
 func HandedOver(ctx context.Context) bool { return ctx.Value(reasonKey{}) == handedOver }
+
+// closing tells how far a Close has got.
+type closing struct{ begun bool }
+
+func withClosing(ctx context.Context, c *closing) context.Context {
+	return context.WithValue(ctx, closeKey{}, c)
+}
+
+// CloseBegun is called by the first element that changes something for a Close.
+// One that was refused before leaves the leg as it is.
+func CloseBegun(ctx context.Context) {
+	if c, ok := ctx.Value(closeKey{}).(*closing); ok {
+		c.begun = true
+	}
+}
 
 // State returns what the leg remembers of type T, made at the first use. It
 // belongs to whoever handles the current Request or Close: the turn of the leg

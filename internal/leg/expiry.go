@@ -6,6 +6,8 @@ import (
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
 	"github.com/networkservicemesh/sdk/pkg/tools/log"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/guard"
 )
 
 // soon is when a token that has run out already closes its leg: once the answer
@@ -64,6 +66,7 @@ func (t *Table) background(f func(ctx context.Context)) {
 	t.wg.Add(1)
 	t.mu.Unlock()
 	defer t.wg.Done()
+	defer guard.Recover(t.ctx, "the expiry of a leg")
 	f(t.ctx)
 }
 

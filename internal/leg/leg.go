@@ -79,6 +79,8 @@ type Leg struct {
 	// table's lock.
 	waiters   int
 	abandoned bool
+	// origin is under what the table's first has the leg, if it has.
+	origin *origin
 
 	// good counts the good Requests.
 	good atomic.Int64
@@ -192,9 +194,16 @@ func (l *Leg) drop() {
 	if l.table.legs[l.id] == l {
 		delete(l.table.legs, l.id)
 	}
-	if l.abandoned {
-		delete(l.table.first, originOf(l.request.GetConnection()))
+	l.forgetOrigin()
+}
+
+// forgetOrigin takes the leg out of those that may be asked for again. The caller
+// holds the table's lock.
+func (l *Leg) forgetOrigin() {
+	if l.origin != nil && l.table.first[*l.origin] == l {
+		delete(l.table.first, *l.origin)
 	}
+	l.origin = nil
 }
 
 // caller is the part of an incoming call's context that outlives the call.

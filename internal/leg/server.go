@@ -2,6 +2,7 @@ package leg
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -26,20 +27,25 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 	if err != nil {
 		return nil, fmt.Errorf("leg: waiting for an earlier request: %w", err)
 	}
+	defer l.forsaken() // when the turn has been left: this Request may have been its last hope
 	defer l.leave()
 	// Also where an element below panics: a leg that was never answered is not
 	// kept.
 	defer l.dropUnlessEstablished()
-	first := !l.established
+	// A path that leads on is of a connection that was there before: it is a
+	// refresh also to a process that has not seen it yet.
+	first := !l.established && request.GetConnection().GetNextPathSegment() == nil
 	if first {
-		if err := l.adopt(ctx, request); err != nil {
+		old, err := l.adopt(ctx, request)
+		if err != nil {
 			return nil, fmt.Errorf("leg: waiting for an abandoned request: %w", err)
 		}
+		defer l.inherit(ctx, old)
 		defer s.table.begin(l, request.GetConnection())()
 	}
 	run, cancel := detach(withLeg(ctx, l))
 	defer cancel()
-	if !first && request.GetConnection().GetState() == networkservice.State_RESELECT_REQUESTED {
+	if l.established && request.GetConnection().GetState() == networkservice.State_RESELECT_REQUESTED {
 		l.closeOld(run)
 	}
 	// The elements below change what they pass on; the copy is for Rerequest.
@@ -103,9 +109,12 @@ func (s *server) Close(ctx context.Context, conn *networkservice.Connection) (*e
 		// What the caller knows of the connection may be older than what we do.
 		conn = known.Clone()
 	}
-	defer l.drop()
-	ctx = withLeg(ctx, l)
-	return next.Server(ctx).Close(ctx, conn)
+	closing := new(closing)
+	_, err = next.Server(ctx).Close(withClosing(withLeg(ctx, l), closing), conn)
+	if err == nil || closing.begun || !l.established {
+		l.drop()
+	}
+	return new(emptypb.Empty), err
 }
 
 // older tells whether a Close was made before the last good Request: the hop
@@ -122,9 +131,6 @@ func older(closed, known *networkservice.Connection) bool {
 // had a good Request while we waited for its turn, needs none: that is no error.
 // It yields to whoever comes from downstream.
 func (l *Leg) Rerequest(ctx context.Context, known *networkservice.Connection) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer l.interruptible(&interrupt{cancel: cancel})()
 	good := l.good.Load()
 	ok, err := l.take(ctx)
 	if err != nil {
@@ -137,6 +143,13 @@ func (l *Leg) Rerequest(ctx context.Context, known *networkservice.Connection) e
 	if !l.established || l.good.Load() != good {
 		return nil
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop, ok := l.interruptible(&interrupt{cancel: cancel})
+	if !ok {
+		return errYielded
+	}
+	defer stop()
 	ctx = withReason(withLeg(l.caller.context(ctx), l), inPlace)
 	conn, err := l.server.Request(ctx, l.again(known))
 	if err != nil {
@@ -160,16 +173,20 @@ func (l *Leg) again(known *networkservice.Connection) *networkservice.NetworkSer
 	return request
 }
 
-// interruptible lets whoever comes from downstream end a re-request.
-func (l *Leg) interruptible(i *interrupt) (end func()) {
+var errYielded = errors.New("leg: re-request: somebody from downstream waits")
+
+// interruptible lets whoever comes from downstream end a re-request. It returns
+// false if somebody waits already. The caller has the turn.
+func (l *Leg) interruptible(i *interrupt) (end func(), ok bool) {
 	l.table.mu.Lock()
 	defer l.table.mu.Unlock()
+	if l.waiters > 0 {
+		return nil, false
+	}
 	l.interrupt = i
 	return func() {
 		l.table.mu.Lock()
 		defer l.table.mu.Unlock()
-		if l.interrupt == i {
-			l.interrupt = nil
-		}
-	}
+		l.interrupt = nil
+	}, true
 }

@@ -29,6 +29,7 @@ type behind struct {
 	hold     chan struct{}
 	lifetime time.Duration
 	memory   []int
+	refuse   bool
 	md       metadata.MD
 }
 
@@ -65,6 +66,9 @@ func (b *behind) Request(ctx context.Context, r *networkservice.NetworkServiceRe
 }
 
 func (b *behind) Close(ctx context.Context, conn *networkservice.Connection) (*emptypb.Empty, error) {
+	if !b.refuse {
+		leg.CloseBegun(ctx)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	kind := "close"
@@ -226,6 +230,19 @@ func TestClose_FreesWhatIsKeptWhateverTheFarSideSays(t *testing.T) {
 		_, err = server.Close(t.Context(), conn)
 		require.Error(t, err)
 		require.Zero(t, table.Len())
+	})
+}
+
+func TestClose_ThatIsRefusedLeavesTheLegAsItWas(t *testing.T) {
+	inBubble(t, func(t *testing.T, server networkservice.NetworkServiceServer, table *leg.Table, b *behind) {
+		conn, err := server.Request(t.Context(), request())
+		require.NoError(t, err)
+		b.set(func() { b.err, b.refuse = errors.New("no privileges"), true })
+		_, err = server.Close(t.Context(), conn)
+		require.Error(t, err)
+		require.Equal(t, 1, table.Len())
+		time.Sleep(11 * time.Minute)
+		require.Equal(t, []string{"request", "close", "close at expiry"}, b.seen())
 	})
 }
 

@@ -97,6 +97,9 @@ func (t *Table) replace(e *entry, r *relay) {
 	}
 	old := e.relay
 	e.relay = r
+	if old != nil {
+		e.dropDoubt() // what the old far side said of its own is no word on the new one
+	}
 	ctx, cancel := context.WithCancel(t.ctx)
 	r.cancel = cancel
 	t.wg.Go(func() { r.run(ctx) })

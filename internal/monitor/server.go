@@ -29,9 +29,8 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 	id := request.GetConnection().GetId()
 	e := s.table.begin(id)
 	withStopgap := leg.WithStopgap(ctx, func() bool { return s.hasStopgap(ctx, e) })
-	conn, err := next.Server(ctx).Request(withStopgap, request)
+	conn, err := s.pass(withStopgap, id, e, request)
 	if err != nil {
-		s.table.failed(id, e)
 		if conn := s.stopgap(ctx, e, request, err); conn != nil {
 			return conn, nil
 		}
@@ -42,6 +41,20 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 	s.table.answered(e, told, peerOf(ctx), leg.InPlace(ctx))
 	s.watch(ctx, e, told)
 	return conn, nil
+}
+
+// pass sends the Request on. What was held in its time is let go if it fails, also
+// where an element behind panics.
+func (s *server) pass(ctx context.Context, id string, e *entry, request *networkservice.NetworkServiceRequest) (conn *networkservice.Connection, err error) {
+	answered := false
+	defer func() {
+		if !answered {
+			s.table.failed(id, e)
+		}
+	}()
+	conn, err = next.Server(ctx).Request(ctx, request)
+	answered = err == nil
+	return conn, err
 }
 
 // watch keeps the relay of a leg that stays on its hop, and replaces it when the
@@ -62,6 +75,7 @@ func (s *server) watch(ctx context.Context, e *entry, told *networkservice.Conne
 }
 
 func (s *server) Close(ctx context.Context, conn *networkservice.Connection) (*emptypb.Empty, error) {
+	leg.CloseBegun(ctx)
 	id := conn.GetId()
 	s.table.unwatch(id)
 	closed := conn.Clone()

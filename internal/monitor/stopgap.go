@@ -8,6 +8,7 @@ import (
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/guard"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/hop"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/leg"
 )
@@ -23,8 +24,10 @@ const (
 	// grace: a far side closes one request's time early, and the refresh has to
 	// be delivered by then.
 	nearEnd = 15 * time.Second
-	// deliveryPause is the time between attempts to deliver.
-	deliveryPause = time.Second
+	// deliveryPause is the time before the first attempt to deliver; it doubles up
+	// to maxDeliveryPause for a far side that refuses.
+	deliveryPause    = time.Second
+	maxDeliveryPause = 8 * time.Second
 )
 
 // hasStopgap tells whether the Request could be answered without the far side.
@@ -105,30 +108,32 @@ func (t *Table) owe(e *entry, l *leg.Leg) {
 	t.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(t.ctx, left)
 		defer cancel()
-		for t.isOwed(e) {
+		defer guard.Recover(ctx, "the delivery of a refresh")
+		for pause := deliveryPause; ; pause = min(2*pause, maxDeliveryPause) {
 			select {
 			case <-ctx.Done():
 				t.settleDebt(e)
 				return
-			case <-time.After(deliveryPause):
+			case <-time.After(pause):
 			}
-			if known := t.known(e); t.isOwed(e) && l.Rerequest(ctx, known) == nil {
-				t.settleDebt(e)
+			known := t.owedState(e)
+			if known == nil {
+				return
 			}
+			// Its success settles the debt, as any other Request's does.
+			_ = l.Rerequest(ctx, known)
 		}
 	})
 }
 
-func (t *Table) known(e *entry) *networkservice.Connection {
+// owedState returns what is known of a leg whose refresh is still owed, or nil.
+func (t *Table) owedState(e *entry) *networkservice.Connection {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if !e.owed {
+		return nil
+	}
 	return e.told
-}
-
-func (t *Table) isOwed(e *entry) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return e.owed
 }
 
 func (t *Table) settleDebt(e *entry) {

@@ -9,6 +9,7 @@ import (
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
 	"github.com/networkservicemesh/api/pkg/api/registry"
 	"github.com/networkservicemesh/sdk/pkg/networkservice/common/authorize"
+	"github.com/networkservicemesh/sdk/pkg/networkservice/common/null"
 	registryauthorize "github.com/networkservicemesh/sdk/pkg/registry/common/authorize"
 	authmonitor "github.com/networkservicemesh/sdk/pkg/tools/monitorconnection/authorize"
 	"google.golang.org/grpc"
@@ -35,6 +36,7 @@ type options struct {
 	hopProbeInterval, hopMaxBackoff time.Duration
 	identity                        hop.Identity
 	tokenLifetime                   time.Duration
+	gate                            networkservice.NetworkServiceServer
 	authorizeServer                 networkservice.NetworkServiceServer
 	authorizeMonitorServer          networkservice.MonitorConnectionServer
 	authorizeNSServer               registry.NetworkServiceRegistryServer
@@ -54,6 +56,7 @@ func newOptions(opts []Option) *options {
 		dialTimeout:            hop.DefaultDialTimeout,
 		hopProbeInterval:       hop.DefaultProbeInterval,
 		hopMaxBackoff:          hop.DefaultMaxBackoff,
+		gate:                   null.NewServer(),
 		authorizeServer:        authorize.NewServer(authorize.Any()),
 		authorizeMonitorServer: authmonitor.NewMonitorConnectionServer(authmonitor.Any()),
 		authorizeNSServer:      registryauthorize.NewNetworkServiceRegistryServer(registryauthorize.Any()),
@@ -138,7 +141,14 @@ func WithIdentity(identity hop.Identity, tokenLifetime time.Duration) Option {
 	return func(o *options) { o.identity, o.tokenLifetime = identity, tokenLifetime }
 }
 
-// WithAuthorizeServer sets the element that authorizes Request and Close.
+// WithGate sets the element that decides on a Request or Close before anything
+// acts on it.
+func WithGate(s networkservice.NetworkServiceServer) Option {
+	return func(o *options) { o.gate = s }
+}
+
+// WithAuthorizeServer sets the element that authorizes Request and Close where the
+// SDK's chain does: when tokens have been put into the path.
 func WithAuthorizeServer(s networkservice.NetworkServiceServer) Option {
 	return func(o *options) { o.authorizeServer = s }
 }

@@ -70,6 +70,7 @@ func NewServer(ctx context.Context, registryURL, registryProxyURL *url.URL, toke
 			guard.NewServer(),
 			hop.NewSelfServer(pool),
 			updatepath.NewServer(o.name),
+			o.gate,
 			leg.NewServer(leg.New(ctx, o.wg)),
 			updatetoken.NewServer(tokenGenerator),
 			o.authorizeServer,

@@ -1,0 +1,205 @@
+package nsmgrproxy_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/networkservicemesh/api/pkg/api/networkservice"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/authz"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/lbtest"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/nsmgrproxy"
+)
+
+func TestTakenUpAgainThenClosedThenAskedAnew(t *testing.T) {
+	inBubble(t, func(w *world) {
+		conn := w.establish(1)
+		w.stop()
+		w.start()
+		w.cc.ResetConnectBackoff()
+		w.far.Set(lbtest.Faults{RequestDelay: slow})
+		_, err := w.request(again(conn))
+		require.Error(w, err)
+		w.far.Set(lbtest.Faults{})
+		conn, err = w.request(again(conn)) // while the first is still in flight
+		require.NoError(w, err)
+		require.NoError(w, w.close(conn))
+		_, err = w.request(retried(1, 1)) // same client, new ids
+		require.NoError(w, err)
+	})
+}
+
+func TestAbandonedRefreshAfterARestartIsKept(t *testing.T) {
+	inBubble(t, func(w *world) {
+		conn := w.establish(1)
+		w.stop()
+		w.start()
+		w.cc.ResetConnectBackoff()
+		w.far.Set(lbtest.Faults{RequestDelay: slow})
+		_, err := w.request(again(conn))
+		require.Error(w, err)
+		time.Sleep(slow)
+		require.Empty(w, w.far.Closes(), "an abandoned refresh is kept")
+		require.Len(w, w.far.Conns(), 1)
+	})
+}
+
+func TestTakenOverThenFailed(t *testing.T) {
+	for name, again := range map[string]func(try int) *networkservice.NetworkServiceRequest{
+		"new ids":  func(try int) *networkservice.NetworkServiceRequest { return retried(1, try) },
+		"same ids": func(int) *networkservice.NetworkServiceRequest { return newRequest(1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				w.far.Set(lbtest.Faults{RequestDelay: slow})
+				_, err := w.request(newRequest(1))
+				require.Error(w, err)
+				w.far.Set(lbtest.Faults{RequestError: status.Error(codes.ResourceExhausted, "no")})
+				_, err = w.request(again(1))
+				require.Equal(w, codes.ResourceExhausted, status.Code(err), "%v", err)
+				time.Sleep(2 * time.Minute)
+				require.Empty(w, w.far.Conns(), "nobody has it, nobody will close it before the tokens run out")
+			})
+		})
+	}
+}
+
+func TestTwoRefreshesInOneOutageAreDelivered(t *testing.T) {
+	inBubble(t, func(w *world) {
+		s, conn := w.watched(1)
+		defer s.end()
+		time.Sleep(time.Minute)
+		end := outages["at its start"](w)
+		conn, err := w.request(again(conn))
+		require.NoError(w, err)
+		time.Sleep(3 * time.Second)
+		conn, err = w.request(again(conn))
+		require.NoError(w, err)
+		asked := len(w.far.Requests())
+		time.Sleep(3 * time.Second)
+		end()
+		time.Sleep(time.Minute)
+		require.Greater(w, len(w.far.Requests()), asked, "delivered")
+		last := w.far.Requests()[len(w.far.Requests())-1].GetConnection()
+		require.Equal(w, conn.GetPath().GetPathSegments()[2].GetExpires().AsTime(), last.GetPath().GetPathSegments()[2].GetExpires().AsTime())
+	})
+}
+
+func TestCloseAfterRestartByAnAliasOfOurs(t *testing.T) {
+	const alias = "203.0.113.1:5004"
+	inBubble(t, func(w *world) {
+		w.remote.set("mine@cluster1", "tcp://"+alias)
+		w.local.set("mine", "tcp://"+farAddr)
+		stop := w.forward(alias, proxyAddr)
+		r := newRequest(1)
+		r.Connection.NetworkServiceEndpointName, r.Connection.NetworkService = "mine@cluster1", "service@cluster1"
+		conn, err := w.request(r)
+		require.NoError(w, err)
+		require.Len(w, w.far.Conns(), 1)
+		w.stop()
+		w.start()
+		before := w.remote.asked() + w.local.asked()
+		err = w.close(conn)
+		t.Logf("close: %v", err)
+		time.Sleep(5 * time.Minute)
+		t.Logf("look-ups: %d, far conns %d closes %d", w.remote.asked()+w.local.asked()-before, len(w.far.Conns()), len(w.far.Closes()))
+		stop()
+		require.Empty(w, w.far.Conns(), "closed")
+	})
+}
+
+func TestSlowRequestInTheDrain(t *testing.T) {
+	inBubble(t, func(w *world) {
+		conn := w.establish(1)
+		asked := len(w.far.Requests())
+		w.far.Set(lbtest.Faults{RequestDelay: 7 * time.Second})
+		answered := make(chan error, 1)
+		go func() {
+			_, err := w.request(again(conn))
+			answered <- err
+		}()
+		time.Sleep(5 * time.Second)
+		w.drain() // 3 s: the answer comes after 2
+		require.NoError(w, <-answered)
+		require.Len(w, w.far.Requests(), asked+1)
+		w.stop()
+	})
+}
+
+func TestShortRequestInTheDrain(t *testing.T) {
+	inBubble(t, func(w *world) {
+		conn := w.establish(1)
+		w.far.Set(lbtest.Faults{RequestDelay: 4 * time.Second})
+		answered := make(chan error, 1)
+		go func() {
+			_, err := w.request(again(conn))
+			answered <- err
+		}()
+		time.Sleep(2 * time.Second)
+		w.drain() // 3 s: the answer comes after 2
+		require.NoError(w, <-answered)
+		w.stop()
+	})
+}
+
+// policy denies on request.
+type policy struct{ deny atomic.Bool }
+
+func (*policy) Name() string { return "on request" }
+func (p *policy) Check(context.Context, any) error {
+	if p.deny.Load() {
+		return status.Error(codes.PermissionDenied, "denied")
+	}
+	return nil
+}
+
+func TestRefusedCloseLeavesTheLegAsItWas(t *testing.T) {
+	p := new(policy)
+	inBubble(t, func(w *world) {
+		s, conn := w.watched(1)
+		defer s.end()
+		p.deny.Store(true)
+		require.Equal(w, codes.PermissionDenied, status.Code(w.close(conn)))
+		p.deny.Store(false)
+		time.Sleep(tokenTime + time.Minute)
+		require.Len(w, w.far.Closes(), 1, "the tokens ran out long ago")
+		open, _ := w.far.Streams()
+		require.Zero(w, open, "nobody watches it")
+	}, nsmgrproxy.WithGate(authz.NewGate([]authz.Policy{p}, testToken)))
+}
+
+func TestRefusedReselectTouchesNothing(t *testing.T) {
+	p := new(byToken)
+	inBubble(t, func(w *world) {
+		s, conn := w.watched(1)
+		defer s.end()
+		r := reselect(conn, endpointName)
+		r.Connection.Labels = map[string]string{}
+		p.only.Store(&conn.GetPath().GetPathSegments()[2].Token)
+		// Another peer, with another token.
+		ctx, cancel := context.WithTimeout(withToken(context.Background(), tokenTime/2), callTime)
+		defer cancel()
+		_, err := networkservice.NewNetworkServiceClient(w.cc).Request(ctx, r)
+		require.Equal(w, codes.PermissionDenied, status.Code(err), "%v", err)
+		events := s.next()
+		t.Logf("events: %v", events)
+		require.Empty(w, w.far.Closes(), "a stranger's word has closed the leg")
+	}, nsmgrproxy.WithGate(authz.NewGate([]authz.Policy{p}, testToken)))
+}
+
+type byToken struct{ only atomic.Pointer[string] }
+
+func (*byToken) Name() string { return "by token" }
+func (p *byToken) Check(_ context.Context, input any) error {
+	path, ok := input.(*networkservice.Path)
+	only := p.only.Load()
+	if !ok || only == nil || path.GetPathSegments()[2].GetToken() == *only {
+		return nil
+	}
+	return status.Error(codes.PermissionDenied, "denied")
+}
