@@ -43,6 +43,19 @@ func NewServer(d *Directory) networkservice.NetworkServiceServer { return &serve
 // first Request has succeeded.
 func FromLeg(ctx context.Context) Route { return *leg.State[Route](ctx) }
 
+// Moved returns what tells whether the current leg's endpoint is elsewhere by then,
+// for whoever watches the leg and has lost it.
+func (d *Directory) Moved(ctx context.Context) func(context.Context) bool {
+	route := FromLeg(ctx)
+	return func(ctx context.Context) bool {
+		if route.Way == 0 {
+			return false
+		}
+		again, err := d.Again(ctx, route)
+		return err == nil && again.URL.String() != route.URL.String()
+	}
+}
+
 func (s *server) Request(ctx context.Context, request *networkservice.NetworkServiceRequest) (*networkservice.Connection, error) {
 	endpoint := request.GetConnection().GetNetworkServiceEndpointName()
 	behind := namesBehind(request.GetConnection())

@@ -10,6 +10,7 @@ import (
 	"github.com/networkservicemesh/api/pkg/api/registry"
 	"github.com/networkservicemesh/sdk/pkg/networkservice/core/chain"
 	registrychain "github.com/networkservicemesh/sdk/pkg/registry/core/chain"
+	"github.com/networkservicemesh/sdk/pkg/tools/log"
 	"github.com/networkservicemesh/sdk/pkg/tools/monitorconnection/next"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -190,7 +191,7 @@ func TestRequest(t *testing.T) {
 	} {
 		t.Run(field, func(t *testing.T) {
 			b := new(behind)
-			server := chain.NewNetworkServiceServer(guard.NewServer(), b)
+			server := chain.NewNetworkServiceServer(guard.NewServer(log.Empty()), b)
 			r := good()
 			spoil(r)
 			_, err := server.Request(t.Context(), r)
@@ -311,7 +312,7 @@ func TestServiceRegistry(t *testing.T) {
 func TestPanic_BecomesInternal(t *testing.T) {
 	b := &behind{panics: true}
 	before := guard.Panics()
-	server := chain.NewNetworkServiceServer(guard.NewServer(), b)
+	server := chain.NewNetworkServiceServer(guard.NewServer(log.Empty()), b)
 	_, err := server.Request(t.Context(), good())
 	require.Equal(t, codes.Internal, status.Code(err), "%v", err)
 	_, err = server.Close(t.Context(), good().GetConnection())

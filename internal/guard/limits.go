@@ -35,6 +35,12 @@ const (
 	maxEntries = 512
 	// maxValue bounds the keys and values of labels and parameters.
 	maxValue = 4 << 10
+	// maxContext bounds the context of a connection: addresses, routes, excluded
+	// prefixes, DNS. A node with a thousand prefixes excluded has some 20 KiB.
+	maxContext = 128 << 10
+	// maxSelector bounds a selector, which is kept as long as its stream is: one
+	// that names every segment of the longest path has a tenth of it.
+	maxSelector = 64 << 10
 	// farthest is how far ahead an expiry may lie. Tokens live for minutes, and
 	// no SVID for years.
 	farthest = 10 * 365 * 24 * time.Hour

@@ -6,16 +6,20 @@ import (
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
 	"github.com/networkservicemesh/sdk/pkg/networkservice/core/next"
+	"github.com/networkservicemesh/sdk/pkg/tools/log"
 	monitornext "github.com/networkservicemesh/sdk/pkg/tools/monitorconnection/next"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-type server struct{}
+type server struct{ logger log.Logger }
 
-// NewServer is the first element of the chain.
-func NewServer() networkservice.NetworkServiceServer { return server{} }
+// NewServer is the first element of the chain. What the elements behind it log of
+// a call goes to logger: the context of an incoming call has none.
+func NewServer(logger log.Logger) networkservice.NetworkServiceServer { return server{logger: logger} }
 
-func (server) Request(ctx context.Context, request *networkservice.NetworkServiceRequest) (conn *networkservice.Connection, err error) {
+func (s server) Request(ctx context.Context, request *networkservice.NetworkServiceRequest) (conn *networkservice.Connection, err error) {
+	ctx = log.WithLog(ctx, s.logger)
 	defer logged(ctx, "Request", request.GetConnection().GetId(), &err)
 	defer recovered(ctx, "Request", &err)
 	if err := checkRequest(request); err != nil {
@@ -24,7 +28,8 @@ func (server) Request(ctx context.Context, request *networkservice.NetworkServic
 	return next.Server(ctx).Request(ctx, request)
 }
 
-func (server) Close(ctx context.Context, conn *networkservice.Connection) (_ *emptypb.Empty, err error) {
+func (s server) Close(ctx context.Context, conn *networkservice.Connection) (_ *emptypb.Empty, err error) {
+	ctx = log.WithLog(ctx, s.logger)
 	defer logged(ctx, "Close", conn.GetId(), &err)
 	defer recovered(ctx, "Close", &err)
 	if err := checkConnection(conn); err != nil {
@@ -80,6 +85,7 @@ func checkConnection(conn *networkservice.Connection) error {
 		text("connection.network_service_endpoint_name", conn.GetNetworkServiceEndpointName(), maxName),
 		text("connection.payload", conn.GetPayload(), maxName),
 		labels("connection.labels", conn.GetLabels()),
+		checkContext(conn.GetContext()),
 	); err != nil {
 		return err
 	}
@@ -87,6 +93,15 @@ func checkConnection(conn *networkservice.Connection) error {
 		return nil
 	}
 	return checkMechanism("connection.mechanism", conn.GetMechanism())
+}
+
+// checkContext bounds what client and endpoint agree on between themselves. What
+// is in it is theirs.
+func checkContext(c *networkservice.ConnectionContext) error {
+	if size := proto.Size(c); size > maxContext {
+		return faulty("connection.context", "%d bytes, more than %d", size, maxContext)
+	}
+	return nil
 }
 
 // checkPath makes sure that there is a hop before us: the place of the path is
@@ -147,6 +162,8 @@ func checkSelector(selector *networkservice.MonitorScopeSelector) error {
 			text(field+".id", segment.GetId(), maxName),
 			text(field+".name", segment.GetName(), maxName),
 			text(field+".token", segment.GetToken(), maxToken),
+			expiry(field+".expires", segment.GetExpires()),
+			labels(field+".metrics", segment.GetMetrics()),
 		); err != nil {
 			return err
 		}
@@ -158,6 +175,9 @@ func checkSelector(selector *networkservice.MonitorScopeSelector) error {
 		if err := text(fmt.Sprintf("network_services[%d]", i), service, maxName); err != nil {
 			return err
 		}
+	}
+	if size := proto.Size(selector); size > maxSelector {
+		return faulty("selector", "%d bytes, more than %d", size, maxSelector)
 	}
 	return nil
 }

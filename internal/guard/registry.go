@@ -20,7 +20,7 @@ func NewNetworkServiceEndpointRegistryServer() registry.NetworkServiceEndpointRe
 
 func (nseServer) Register(ctx context.Context, nse *registry.NetworkServiceEndpoint) (_ *registry.NetworkServiceEndpoint, err error) {
 	defer recovered(ctx, "NetworkServiceEndpointRegistry/Register", &err)
-	if err := first(checkEndpoint("", nse), domainName("name", nse.GetName())); err != nil {
+	if err := first(checkPathHeader(ctx), checkEndpoint("", nse), domainName("name", nse.GetName())); err != nil {
 		return nil, err
 	}
 	return next.NetworkServiceEndpointRegistryServer(ctx).Register(ctx, nse)
@@ -36,7 +36,7 @@ func (nseServer) Find(query *registry.NetworkServiceEndpointQuery, found registr
 
 func (nseServer) Unregister(ctx context.Context, nse *registry.NetworkServiceEndpoint) (_ *emptypb.Empty, err error) {
 	defer recovered(ctx, "NetworkServiceEndpointRegistry/Unregister", &err)
-	if err := first(checkEndpoint("", nse), domainName("name", nse.GetName())); err != nil {
+	if err := first(checkPathHeader(ctx), checkEndpoint("", nse), domainName("name", nse.GetName())); err != nil {
 		return nil, err
 	}
 	return next.NetworkServiceEndpointRegistryServer(ctx).Unregister(ctx, nse)
@@ -50,7 +50,7 @@ func NewNetworkServiceRegistryServer() registry.NetworkServiceRegistryServer { r
 
 func (nsServer) Register(ctx context.Context, ns *registry.NetworkService) (_ *registry.NetworkService, err error) {
 	defer recovered(ctx, "NetworkServiceRegistry/Register", &err)
-	if err := first(checkService("", ns), domainName("name", ns.GetName())); err != nil {
+	if err := first(checkPathHeader(ctx), checkService("", ns), domainName("name", ns.GetName())); err != nil {
 		return nil, err
 	}
 	return next.NetworkServiceRegistryServer(ctx).Register(ctx, ns)
@@ -66,7 +66,7 @@ func (nsServer) Find(query *registry.NetworkServiceQuery, found registry.Network
 
 func (nsServer) Unregister(ctx context.Context, ns *registry.NetworkService) (_ *emptypb.Empty, err error) {
 	defer recovered(ctx, "NetworkServiceRegistry/Unregister", &err)
-	if err := first(checkService("", ns), domainName("name", ns.GetName())); err != nil {
+	if err := first(checkPathHeader(ctx), checkService("", ns), domainName("name", ns.GetName())); err != nil {
 		return nil, err
 	}
 	return next.NetworkServiceRegistryServer(ctx).Unregister(ctx, ns)
@@ -141,12 +141,17 @@ func checkService(field string, ns *registry.NetworkService) error {
 	); err != nil {
 		return err
 	}
+	for i, id := range ns.GetPathIds() {
+		if err := text(in(field, fmt.Sprintf("path_ids[%d]", i)), id, maxValue); err != nil {
+			return err
+		}
+	}
 	for i, match := range ns.GetMatches() {
 		field := in(field, fmt.Sprintf("matches[%d]", i))
 		if match == nil {
 			return faulty(field, "missing")
 		}
-		if err := first(labels(field+".source_selector", match.GetSourceSelector()), count(field+".routes", len(match.GetRoutes()))); err != nil {
+		if err := first(labels(field+".metadata.labels", match.GetMetadata().GetLabels()), labels(field+".source_selector", match.GetSourceSelector()), count(field+".routes", len(match.GetRoutes()))); err != nil {
 			return err
 		}
 		for j, route := range match.GetRoutes() {

@@ -15,6 +15,8 @@ import (
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/lbtest"
 )
 
 // oversizedHeaders sends headers longer than the server has said it takes, and
@@ -121,8 +123,12 @@ func resetFlood(t *testing.T, w *witness) {
 	wg.Wait()
 }
 
-// cancelFlood makes Requests and gives each up before the answer.
+// cancelFlood makes Requests and gives each up before the answer, which the far
+// side holds back long enough for that: one that is given up while its answer is
+// on its way is a connection like any other to the process.
 func cancelFlood(t *testing.T, w *witness) {
+	w.p.far.Set(lbtest.Faults{RequestDelay: 100 * time.Millisecond})
+	defer w.p.far.Set(lbtest.Faults{})
 	conn := w.p.dial(t, w.p.addr, w.p.tokens())
 	defer func() { _ = conn.Close() }()
 	var wg sync.WaitGroup

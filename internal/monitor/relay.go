@@ -29,6 +29,9 @@ const (
 	steady = time.Second
 	// spreadPerLeg and maxSpread spread the first attempt after a cut over the
 	// legs of the hop, so that thousands do not come in one burst.
+	// askAfter is how long a hop is down before the far side's address is looked
+	// up, and the time between two look-ups: a cut is over by then.
+	askAfter     = 5 * time.Second
 	spreadPerLeg = time.Millisecond
 	maxSpread    = 1500 * time.Millisecond
 )
@@ -43,6 +46,7 @@ type relay struct {
 	hop    *hop.Handle
 	ours   *networkservice.Connection
 	grace  time.Duration
+	moved  func(context.Context) bool
 	log    log.Logger
 	cancel context.CancelFunc
 	// answers has a token when a Request of the leg has succeeded.
@@ -54,15 +58,16 @@ type relay struct {
 	flapping bool          // the last stream was too short, or ended for our own sake
 	down     bool          // the loss has been told
 	pause    time.Duration // before the next attempt at a stream
+	asked    time.Time     // when the far side's address was last looked up
 }
 
 // errMissing says that the far side does not know the connection, or does not
 // show it.
 var errMissing = errors.New("monitor: not shown by the far side")
 
-func newRelay(t *Table, e *entry, l *leg.Leg, h *hop.Handle, told *networkservice.Connection, grace time.Duration) *relay {
+func newRelay(t *Table, e *entry, l *leg.Leg, h *hop.Handle, told *networkservice.Connection, grace time.Duration, moved func(context.Context) bool) *relay {
 	return &relay{
-		table: t, entry: e, leg: l, hop: h, ours: told, grace: grace,
+		table: t, entry: e, leg: l, hop: h, ours: told, grace: grace, moved: moved,
 		log:     t.logger(told.GetId()).WithField("hop", h.Target()),
 		answers: make(chan struct{}, 1),
 	}
@@ -103,7 +108,7 @@ func (r *relay) run(ctx context.Context) {
 		}
 		r.catchUp()
 		missing := errors.Is(err, errMissing)
-		if missing && r.left() > 0 {
+		if r.left() > 0 && (missing || r.elsewhere(ctx)) {
 			r.rerequest(ctx)
 		}
 		if r.left() <= 0 {
@@ -120,6 +125,19 @@ func (r *relay) catchUp() (busy bool) {
 		r.lastWord, r.down = answered, false
 	}
 	return busy
+}
+
+// elsewhere tells whether the far side is at another address by now. It is looked
+// up while the hop is down, every few seconds: no Request may come inside the
+// grace that would find out.
+func (r *relay) elsewhere(ctx context.Context) bool {
+	if r.moved == nil || r.hop.Connected() || time.Since(r.lastWord) < askAfter || time.Since(r.asked) < askAfter {
+		return false
+	}
+	r.asked = time.Now()
+	ctx, cancel := context.WithTimeout(ctx, min(r.left(), askAfter))
+	defer cancel()
+	return r.moved(ctx)
 }
 
 // left is what is left of the grace.
@@ -168,7 +186,7 @@ func (r *relay) rerequest(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.left())
 	defer cancel()
-	r.log.Info("far side does not show the connection, requesting it again in place")
+	r.log.Info("requesting the connection again in place")
 	if err := r.leg.Rerequest(ctx, known); err != nil {
 		r.log.Debugf("request in place: %v", err)
 		return

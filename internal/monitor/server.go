@@ -15,14 +15,20 @@ import (
 type server struct {
 	table *Table
 	grace func(ctx context.Context) time.Duration
+	moved func(ctx context.Context) func(context.Context) bool
 }
 
 // NewServer is the element that tells the table of Requests and Closes and has
 // each leg watched by a relay. Grace says how long a loss on the current leg is
 // kept from the subscribers; it is asked when the leg's first Request, or its
-// move to another hop, has succeeded.
-func NewServer(t *Table, grace func(ctx context.Context) time.Duration) networkservice.NetworkServiceServer {
-	return &server{table: t, grace: grace}
+// move to another hop, has succeeded; and so is moved, for what tells whether a
+// leg that has been lost is elsewhere by then.
+func NewServer(
+	t *Table,
+	grace func(ctx context.Context) time.Duration,
+	moved func(ctx context.Context) func(context.Context) bool,
+) networkservice.NetworkServiceServer {
+	return &server{table: t, grace: grace, moved: moved}
 }
 
 func (s *server) Request(ctx context.Context, request *networkservice.NetworkServiceRequest) (*networkservice.Connection, error) {
@@ -71,7 +77,7 @@ func (s *server) watch(ctx context.Context, e *entry, told *networkservice.Conne
 		old.answered()
 		return
 	}
-	s.table.replace(e, newRelay(s.table, e, leg.FromContext(ctx), upstream.Retain(), told, s.grace(ctx)))
+	s.table.replace(e, newRelay(s.table, e, leg.FromContext(ctx), upstream.Retain(), told, s.grace(ctx), s.moved(ctx)))
 }
 
 func (s *server) Close(ctx context.Context, conn *networkservice.Connection) (*emptypb.Empty, error) {

@@ -196,6 +196,27 @@ func TestMovedRemote_IsFollowedInPlace(t *testing.T) {
 	}
 }
 
+func TestMovedRemote_IsFollowedWithoutARequest(t *testing.T) {
+	inBubble(t, func(w *world) {
+		s, conn := w.watched(1)
+		defer s.end()
+		time.Sleep(time.Minute)
+		defer w.serve(otherAddr, w.far.Register)()
+		w.remote.set(endpointName, "tcp://"+otherAddr)
+		w.wire.Refuse(farAddr, true)
+		w.wire.Cut(farAddr)
+		time.Sleep(nsmgrproxy.DefaultMonitorGrace / 2)
+		require.Equal(w, 1, w.wire.Dials(otherAddr), "found inside the grace")
+		time.Sleep(time.Minute)
+		s.nothing("no refresh fell into it, and none was needed")
+		last := w.far.Requests()[len(w.far.Requests())-1].GetConnection()
+		require.Equal(w, ids(conn), ids(last))
+		require.Empty(w, w.far.Closes())
+		w.far.Say(setState(networkservice.State_DOWN))
+		s.down()
+	})
+}
+
 func TestMovedEndpoint_IsFollowedWhenTheOldPlaceAnswersAnError(t *testing.T) {
 	inBubble(t, func(w *world) {
 		conn := w.establish(1)

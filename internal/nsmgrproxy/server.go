@@ -37,7 +37,7 @@ import (
 	"github.com/networkservicemesh/sdk/pkg/registry/common/grpcmetadata"
 	registryupdatepath "github.com/networkservicemesh/sdk/pkg/registry/common/updatepath"
 	registrychain "github.com/networkservicemesh/sdk/pkg/registry/core/chain"
-	"github.com/networkservicemesh/sdk/pkg/tools/grpcutils"
+	"github.com/networkservicemesh/sdk/pkg/tools/log"
 	monitornext "github.com/networkservicemesh/sdk/pkg/tools/monitorconnection/next"
 	"github.com/networkservicemesh/sdk/pkg/tools/token"
 	"google.golang.org/grpc"
@@ -67,14 +67,14 @@ func NewServer(ctx context.Context, registryURL, registryProxyURL *url.URL, toke
 
 	return &server{
 		NetworkServiceServer: next.NewNetworkServiceServer(
-			guard.NewServer(),
+			guard.NewServer(log.FromContext(ctx)),
 			hop.NewSelfServer(pool),
 			updatepath.NewServer(o.name),
 			o.gate,
 			leg.NewServer(leg.New(ctx, o.wg)),
 			updatetoken.NewServer(tokenGenerator),
 			o.authorizeServer,
-			monitor.NewServer(table, o.grace),
+			monitor.NewServer(table, o.grace, places.Moved),
 			directory.NewServer(places),
 			mapip.NewServer(addresses),
 			clusterinfo.NewServer(),
@@ -103,6 +103,7 @@ func NewServer(ctx context.Context, registryURL, registryProxyURL *url.URL, toke
 				registryupdatepath.NewNetworkServiceEndpointRegistryServer(tokenGenerator),
 				o.authorizeNSEServer,
 				begin.NewNetworkServiceEndpointRegistryServer(),
+				guard.NewNetworkServiceEndpointRegistryServer(), // begin goes on in another goroutine
 				directory.NewNetworkServiceEndpointRegistryServer(places),
 				mapip.NewNetworkServiceEndpointRegistryServer(addresses),
 				registryclusterinfo.NewNetworkServiceEndpointRegistryServer(),
@@ -135,7 +136,7 @@ var _ nsmgr.Nsmgr = (*server)(nil)
 // Register adds the services and their health, under the names of the stock
 // proxy, to a gRPC server.
 func (s *server) Register(g *grpc.Server) {
-	grpcutils.RegisterHealthServices(g, s, s.NetworkServiceEndpointRegistryServer(), s.NetworkServiceRegistryServer())
+	guard.RegisterHealth(g, s, s.NetworkServiceEndpointRegistryServer(), s.NetworkServiceRegistryServer())
 	networkservice.RegisterNetworkServiceServer(g, s)
 	networkservice.RegisterMonitorConnectionServer(g, s)
 	registry.RegisterNetworkServiceRegistryServer(g, s.NetworkServiceRegistryServer())
