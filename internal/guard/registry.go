@@ -151,7 +151,11 @@ func checkService(field string, ns *registry.NetworkService) error {
 		if match == nil {
 			return faulty(field, "missing")
 		}
-		if err := first(labels(field+".metadata.labels", match.GetMetadata().GetLabels()), labels(field+".source_selector", match.GetSourceSelector()), count(field+".routes", len(match.GetRoutes()))); err != nil {
+		if err := first(
+			labels(field+".metadata.labels", match.GetMetadata().GetLabels()),
+			labels(field+".source_selector", match.GetSourceSelector()),
+			count(field+".routes", len(match.GetRoutes())),
+		); err != nil {
 			return err
 		}
 		for j, route := range match.GetRoutes() {

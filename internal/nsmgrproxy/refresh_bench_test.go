@@ -30,7 +30,8 @@ func BenchmarkRefresh(b *testing.B) {
 		},
 		"stock": func(ctx context.Context, _ *sync.WaitGroup, dial []grpc.DialOption) nsmgr.Nsmgr {
 			return stock.NewServer(ctx, &url.URL{Scheme: "tcp", Host: registryAddr}, &url.URL{Scheme: "tcp", Host: registryProxyAddr}, testToken,
-				stock.WithName("proxy"), stock.WithMapIPFilePath(b.TempDir()+"/map-ip.yaml"), stock.WithDialOptions(append(dial, grpc.WithBlock())...))
+				stock.WithName("proxy"), stock.WithMapIPFilePath(b.TempDir()+"/map-ip.yaml"),
+				stock.WithDialOptions(append(dial, grpc.WithBlock())...)) //nolint:staticcheck // as the stock command does
 		},
 	} {
 		for _, legs := range []int{1, 1000} {
