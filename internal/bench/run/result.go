@@ -35,9 +35,11 @@ type Counts struct {
 	HandshakesFirst    int `json:"upstreamHandshakesFirst"`
 	HandshakesRefresh  int `json:"upstreamHandshakesRefresh"`
 	ConnectionsOpen    int `json:"upstreamConnectionsOpen"`
-	// Registry is the number of connections to registries, Finds of look-ups.
-	Registry int `json:"registryConnections"`
-	Finds    int `json:"finds"`
+	// Registry is the number of connections to registries, Finds of look-ups, and
+	// FindsRefresh of those among them that came of refreshes.
+	Registry     int `json:"registryConnections"`
+	Finds        int `json:"finds"`
+	FindsRefresh int `json:"findsRefresh"`
 	// Downstream is the number of handshakes that the load made.
 	Downstream int `json:"downstreamHandshakes"`
 	Streams    int `json:"monitorStreams"`

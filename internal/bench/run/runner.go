@@ -17,8 +17,10 @@ const (
 	warmUp = 10
 	// quiet is how long the process may still work on what has been answered.
 	quiet = 300 * time.Millisecond
-	// late is how long an event may take that has to come.
-	late = 5 * time.Second
+	// late is how long an event may take that has to come. The SDK's chain puts
+	// what it cannot send at once into a queue without end: what it works off
+	// after the last answer belongs to the refreshes as well.
+	late = time.Minute
 )
 
 // runner is a run under way.
@@ -122,6 +124,7 @@ func (r *runner) refresh(ctx context.Context, l *load.Load) error {
 	r.result.Refreshes = len(latencies)
 	r.result.ConnectionsRefresh = int(after.Connections - counts.Connections)
 	r.result.HandshakesRefresh = int(after.Handshakes - counts.Handshakes)
+	r.result.FindsRefresh = int(after.Finds - counts.Finds)
 	return <-profiled
 }
 
