@@ -169,6 +169,19 @@ func (c *connection) saw(want ...string) {
 	require.Equal(c, want, c.sub.take())
 }
 
+// settled waits until what is on its way to the subscriber has arrived: the answer
+// of a refresh and its event come on different streams.
+func (c *connection) settled() {
+	c.Helper()
+	before := -1
+	require.Eventually(c, func() bool {
+		now := c.sub.count()
+		same := now == before
+		before = now
+		return same
+	}, patience, 50*tick, "events cease")
+}
+
 // nothing wants no event for that time.
 func (c *connection) nothing(d time.Duration) {
 	c.Helper()

@@ -52,6 +52,7 @@ func TestSwapUnderRefreshes(t *testing.T) {
 		r.stop()
 		require.NoError(t, r.failed(), "ids are kept")
 		r.Logf("%d refreshes, %d refused during the swaps", r.good.Load(), r.refused.Load())
+		r.settled()
 		events := r.sub.take()
 		require.NotContains(t, events, down, "ours says nothing of the swap behind it")
 		require.NotContains(t, events, gone)
