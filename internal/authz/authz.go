@@ -218,6 +218,9 @@ type subscription struct {
 
 func (m *monitorServer) MonitorConnections(selector *networkservice.MonitorScopeSelector, stream networkservice.MonitorConnection_MonitorConnectionsServer) error {
 	ctx := stream.Context()
+	if len(m.policies) == 0 {
+		return monitornext.MonitorConnectionServer(ctx).MonitorConnections(selector, stream)
+	}
 	id := peerOf(ctx)
 	input := subscription{IDs: map[string][]string{id: m.owners.of(id)}, Selected: []string{}, Peer: id}
 	for _, segment := range selector.GetPathSegments() {
