@@ -12,6 +12,8 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffetls/tlsconfig"
 	"github.com/stretchr/testify/require"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/race"
 )
 
 // httpFault is a call that is wrong in what surrounds the message.
@@ -57,7 +59,7 @@ func httpFaults(t *testing.T) []httpFault {
 
 func TestBadHTTPIsAnswered(t *testing.T) {
 	t.Parallel()
-	p := start(t, newNeighbours(t), build(t, raceEnabled))
+	p := start(t, newNeighbours(t), build(t, race.Enabled))
 	config := tlsconfig.MTLSClientConfig(p.source, p.source, tlsconfig.AuthorizeAny())
 	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
 	defer transport.CloseIdleConnections()

@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/race"
 )
 
 const (
@@ -63,7 +65,7 @@ func (c client) send(t *testing.T, in *input, patience time.Duration) answer {
 
 func TestBadInputIsAnswered(t *testing.T) {
 	t.Parallel()
-	p := start(t, newNeighbours(t), build(t, raceEnabled))
+	p := start(t, newNeighbours(t), build(t, race.Enabled))
 	c := newClient(t, p)
 	answered := newTable("fault", "answered with")
 	var wrong []string

@@ -22,6 +22,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/race"
 )
 
 const (
@@ -113,7 +115,7 @@ func (s *Suite) Run(ctx context.Context, names []string) (map[string]Result, err
 		"-run=^(" + strings.Join(names, "|") + ")$",
 		"-timeout=" + (runTimeout - time.Minute).String(),
 	}
-	if raceEnabled {
+	if race.Enabled {
 		args = append(args, "-race")
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, ".")...)
