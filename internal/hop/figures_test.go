@@ -3,7 +3,6 @@ package hop_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/url"
 	"sync"
 	"sync/atomic"
@@ -35,19 +34,6 @@ const (
 	figureProxy    = "10.0.1.4:5004"
 	figureRegistry = "10.0.1.2:5002"
 )
-
-// counted counts handshakes on the server's side.
-type counted struct {
-	credentials.TransportCredentials
-	handshakes *atomic.Int64
-}
-
-func (c counted) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	c.handshakes.Add(1)
-	return c.TransportCredentials.ServerHandshake(raw)
-}
-
-func (c counted) Clone() credentials.TransportCredentials { return c }
 
 // everywhere is a registry where every endpoint is at the far side.
 type everywhere struct {
@@ -111,7 +97,7 @@ func withFigures(t *testing.T, play func(f *figures)) {
 
 func (f *figures) serve(addr string, handshakes *atomic.Int64, register func(*grpc.Server), opts ...grpc.ServerOption) (stop func()) {
 	tls := credentials.NewTLS(tlsconfig.MTLSServerConfig(f.source, f.source, tlsconfig.AuthorizeAny()))
-	s := grpc.NewServer(append(opts, grpc.Creds(counted{tls, handshakes}))...)
+	s := grpc.NewServer(append(opts, grpc.Creds(identitytest.CountHandshakes(tls, handshakes)))...)
 	register(s)
 	listener := f.wire.Listen(addr)
 	done := make(chan error, 1)

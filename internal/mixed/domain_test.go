@@ -40,19 +40,6 @@ type domain struct {
 	handshakes atomic.Int64
 }
 
-// counted counts handshakes on the server's side.
-type counted struct {
-	credentials.TransportCredentials
-	handshakes *atomic.Int64
-}
-
-func (c counted) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	c.handshakes.Add(1)
-	return c.TransportCredentials.ServerHandshake(raw)
-}
-
-func (c counted) Clone() credentials.TransportCredentials { return c }
-
 // newDomains makes the client's domain and the endpoint's. Each trusts the other.
 func newDomains(t testing.TB) (client, endpoint *domain) {
 	t.Helper()
@@ -83,7 +70,7 @@ func newDomain(t testing.TB, own, other *identitytest.CA) *domain {
 func (d *domain) serve(t testing.TB, register func(*grpc.Server), opts ...grpc.ServerOption) (addr string, stop func()) {
 	t.Helper()
 	tls := credentials.NewTLS(tlsconfig.MTLSServerConfig(d.neighbour, d.neighbour, tlsconfig.AuthorizeAny()))
-	server := grpc.NewServer(append(opts, grpc.Creds(counted{tls, &d.handshakes}))...)
+	server := grpc.NewServer(append(opts, grpc.Creds(identitytest.CountHandshakes(tls, &d.handshakes)))...)
 	register(server)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
