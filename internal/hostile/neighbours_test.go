@@ -2,7 +2,6 @@ package hostile_test
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
-	"github.com/networkservicemesh/api/pkg/api/networkservice/mechanisms/vxlan"
 	"github.com/networkservicemesh/api/pkg/api/registry"
 	"github.com/networkservicemesh/sdk/pkg/tools/spiffejwt"
 	"github.com/networkservicemesh/sdk/pkg/tools/token"
@@ -97,22 +95,7 @@ func (n *neighbours) dial(t *testing.T, hostPort string, opts ...grpc.DialOption
 
 // goodRequest is what a forwarder sends first for the connection of that number.
 func goodRequest(number string) *networkservice.NetworkServiceRequest {
-	path := &networkservice.Path{Index: 2}
-	for _, name := range []string{"client", "nsmgr", "forwarder"} {
-		path.PathSegments = append(path.PathSegments, &networkservice.PathSegment{Name: name, Id: fmt.Sprintf("%s-%s", name, number)})
-	}
-	return &networkservice.NetworkServiceRequest{
-		Connection: &networkservice.Connection{
-			Id:                         path.PathSegments[2].Id,
-			NetworkService:             serviceName,
-			NetworkServiceEndpointName: endpointName,
-			Context:                    &networkservice.ConnectionContext{},
-			Path:                       path,
-		},
-		MechanismPreferences: []*networkservice.Mechanism{{
-			Cls: "REMOTE", Type: vxlan.MECHANISM, Parameters: map[string]string{"src_ip": "10.0.1.9"},
-		}},
-	}
+	return lbtest.NewRequest(number, serviceName, endpointName)
 }
 
 // endpoints is a registry that accepts everything and knows one endpoint.

@@ -93,10 +93,7 @@ func (c *connection) name() string { return c.endpoint + "@cluster2" }
 
 // first is what the forwarder sends first.
 func (c *connection) first(n int64) *networkservice.NetworkServiceRequest {
-	path := &networkservice.Path{Index: 2}
-	for _, name := range []string{"client", "nsmgr", "forwarder"} {
-		path.PathSegments = append(path.PathSegments, &networkservice.PathSegment{Name: name, Id: fmt.Sprintf("%s-%d", name, n)})
-	}
+	path := lbtest.NewPath(n)
 	return &networkservice.NetworkServiceRequest{
 		Connection: &networkservice.Connection{
 			Id: c.id, NetworkService: "service@cluster2", NetworkServiceEndpointName: c.name(),

@@ -79,10 +79,7 @@ func (c *crowd) subscribe(proxy string) {
 }
 
 func (c *crowd) first(n int) *networkservice.Connection {
-	path := &networkservice.Path{Index: 2}
-	for _, name := range []string{"client", "nsmgr", "forwarder"} {
-		path.PathSegments = append(path.PathSegments, &networkservice.PathSegment{Name: name, Id: fmt.Sprintf("%s-%d", name, n)})
-	}
+	path := lbtest.NewPath(n)
 	return &networkservice.Connection{
 		Id: path.PathSegments[2].Id, NetworkService: "service@cluster2",
 		NetworkServiceEndpointName: nameAt(n % len(c.relays)), Path: path,

@@ -2,7 +2,6 @@ package nsmgrproxy_test
 
 import (
 	"context"
-	"fmt"
 	"net/url"
 	"sync"
 	"testing"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
-	"github.com/networkservicemesh/api/pkg/api/networkservice/mechanisms/vxlan"
 	"github.com/networkservicemesh/api/pkg/api/registry"
 	"github.com/networkservicemesh/sdk/pkg/tools/sandbox"
 	"github.com/stretchr/testify/require"
@@ -134,22 +132,7 @@ var testToken = sandbox.GenerateExpiringToken(tokenTime)
 
 // newRequest is what a forwarder sends for the connection of that number.
 func newRequest(n int) *networkservice.NetworkServiceRequest {
-	path := &networkservice.Path{Index: 2}
-	for _, name := range []string{"client", "nsmgr", "forwarder"} {
-		path.PathSegments = append(path.PathSegments, &networkservice.PathSegment{Name: name, Id: fmt.Sprintf("%s-%d", name, n)})
-	}
-	return &networkservice.NetworkServiceRequest{
-		Connection: &networkservice.Connection{
-			Id:                         path.PathSegments[2].Id,
-			NetworkService:             serviceName,
-			NetworkServiceEndpointName: endpointName,
-			Context:                    &networkservice.ConnectionContext{},
-			Path:                       path,
-		},
-		MechanismPreferences: []*networkservice.Mechanism{{
-			Cls: "REMOTE", Type: vxlan.MECHANISM, Parameters: map[string]string{"src_ip": "10.0.1.9"},
-		}},
-	}
+	return lbtest.NewRequest(n, serviceName, endpointName)
 }
 
 // again is the refresh of a connection that was answered.
