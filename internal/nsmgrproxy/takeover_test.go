@@ -16,17 +16,25 @@ import (
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/nsmgrproxy"
 )
 
+// abandonedAfterARestart is a connection whose first refresh at a new process is
+// still in flight when its caller has given it up.
+func abandonedAfterARestart(w *world) *networkservice.Connection {
+	w.Helper()
+	conn := w.establish(1)
+	w.stop()
+	w.start()
+	w.cc.ResetConnectBackoff()
+	w.far.Set(lbtest.Faults{RequestDelay: slow})
+	_, err := w.request(again(conn))
+	require.Error(w, err)
+	return conn
+}
+
 func TestTakenUpAgainThenClosedThenAskedAnew(t *testing.T) {
 	inBubble(t, func(w *world) {
-		conn := w.establish(1)
-		w.stop()
-		w.start()
-		w.cc.ResetConnectBackoff()
-		w.far.Set(lbtest.Faults{RequestDelay: slow})
-		_, err := w.request(again(conn))
-		require.Error(w, err)
+		conn := abandonedAfterARestart(w)
 		w.far.Set(lbtest.Faults{})
-		conn, err = w.request(again(conn)) // while the first is still in flight
+		conn, err := w.request(again(conn)) // while the first is still in flight
 		require.NoError(w, err)
 		require.NoError(w, w.close(conn))
 		_, err = w.request(retried(1, 1)) // same client, new ids
@@ -36,13 +44,7 @@ func TestTakenUpAgainThenClosedThenAskedAnew(t *testing.T) {
 
 func TestAbandonedRefreshAfterARestartIsKept(t *testing.T) {
 	inBubble(t, func(w *world) {
-		conn := w.establish(1)
-		w.stop()
-		w.start()
-		w.cc.ResetConnectBackoff()
-		w.far.Set(lbtest.Faults{RequestDelay: slow})
-		_, err := w.request(again(conn))
-		require.Error(w, err)
+		abandonedAfterARestart(w)
 		time.Sleep(slow)
 		require.Empty(w, w.far.Closes(), "an abandoned refresh is kept")
 		require.Len(w, w.far.Conns(), 1)
