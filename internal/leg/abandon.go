@@ -178,11 +178,18 @@ func (l *Leg) isAbandoned() bool {
 func (l *Leg) end(ctx context.Context, why reason) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
-	ctx = withReason(withLeg(l.caller.context(ctx), l), why)
-	if _, err := l.server.Close(ctx, l.request.GetConnection().Clone()); err != nil {
+	if err := l.closeFar(ctx, why); err != nil {
 		log.FromContext(ctx).Warnf("leg: close: %v", err)
 	}
 	l.drop()
+}
+
+// closeFar sends a Close in the last caller's name. The leg stays in the table. The
+// caller has the turn.
+func (l *Leg) closeFar(ctx context.Context, why reason) error {
+	ctx = withReason(withLeg(l.caller.context(ctx), l), why)
+	_, err := l.server.Close(ctx, l.request.GetConnection().Clone())
+	return err
 }
 
 // forsaken is called when somebody has stopped waiting for the leg: if it was

@@ -85,8 +85,7 @@ func (l *Leg) expire(ctx context.Context, armed int) {
 	}
 	defer l.drop()
 	log.FromContext(ctx).WithField("connection", l.id).Info("leg: tokens ran out, closing")
-	ctx = withReason(withLeg(l.caller.context(ctx), l), expired)
-	if _, err := l.server.Close(ctx, l.request.GetConnection().Clone()); err != nil {
+	if err := l.closeFar(ctx, expired); err != nil {
 		log.FromContext(ctx).Warnf("leg: close at expiry: %v", err)
 	}
 }

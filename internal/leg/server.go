@@ -78,9 +78,9 @@ func (l *Leg) closeOld(ctx context.Context) {
 	if deadline := callerDeadline(ctx); !deadline.IsZero() {
 		timeout = min(timeout, time.Until(deadline)/2)
 	}
-	closeCtx, cancel := context.WithTimeout(l.caller.context(ctx), timeout)
+	closeCtx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if _, err := l.server.Close(withReason(closeCtx, reselecting), l.request.GetConnection().Clone()); err != nil {
+	if err := l.closeFar(closeCtx, reselecting); err != nil {
 		log.FromContext(ctx).Warnf("leg: close before reselect: %v", err)
 	}
 	l.established = false
