@@ -51,9 +51,19 @@ func (d *Directory) Moved(ctx context.Context) func(context.Context) bool {
 		if route.Way == 0 {
 			return false
 		}
-		again, err := d.Again(ctx, route)
-		return err == nil && again.URL.String() != route.URL.String()
+		_, moved := d.elsewhere(ctx, route)
+		return moved
 	}
+}
+
+// elsewhere looks the endpoint of a route up again. Unless that leads elsewhere, it
+// returns the route as it was.
+func (d *Directory) elsewhere(ctx context.Context, r Route) (Route, bool) {
+	again, err := d.Again(ctx, r)
+	if err != nil || again.URL.String() == r.URL.String() {
+		return r, false
+	}
+	return again, true
 }
 
 func (s *server) Request(ctx context.Context, request *networkservice.NetworkServiceRequest) (*networkservice.Connection, error) {
@@ -133,11 +143,7 @@ func (s *server) another(ctx context.Context, route Route, behind []string, err 
 	if ctx.Err() != nil {
 		return Route{}, false
 	}
-	again, lookupErr := s.directory.Again(ctx, route)
-	moved := lookupErr == nil && again.URL.String() != route.URL.String()
-	if !moved {
-		again = route
-	}
+	again, moved := s.directory.elsewhere(ctx, route)
 	if !moved && !lost {
 		return Route{}, false
 	}
