@@ -3,10 +3,7 @@ package identity
 import (
 	"crypto/x509"
 	"fmt"
-	"time"
 
-	"github.com/networkservicemesh/sdk/pkg/tools/spiffejwt"
-	"github.com/networkservicemesh/sdk/pkg/tools/token"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"github.com/spiffe/go-spiffe/v2/spiffetls/tlsconfig"
 	"google.golang.org/grpc/credentials"
@@ -47,11 +44,4 @@ func membersOf(domains []spiffeid.TrustDomain) tlsconfig.Authorizer {
 		}
 		return fmt.Errorf("identity: %s is of no domain that may connect", id)
 	}
-}
-
-// TokenGenerator returns a generator of tokens signed by the current SVID. They
-// are valid for maxLifetime, but not longer than the SVID or the certificate of
-// the peer they are for.
-func (s *Source) TokenGenerator(maxLifetime time.Duration) token.GeneratorFunc {
-	return spiffejwt.TokenGeneratorFunc(s, maxLifetime)
 }
