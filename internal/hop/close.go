@@ -32,16 +32,11 @@ const (
 
 var errSuperseded = errors.New("superseded by a newer request")
 
-// retry is one Close that may go on behind its caller.
-type retry struct {
-	// Guarded by the server's lock.
-	target string
-	// superseded is set when a newer Request or Close uses the id at the target:
-	// this one is not sent again. pinned is set when a newer Request uses it
-	// anywhere: this one must not follow the far side to another target.
-	superseded, pinned bool
-	// sending is closed at the end of the attempt that is under way, if one is.
-	sending chan struct{}
+// sending is one attempt at a Close.
+type sending struct {
+	noted
+	cancel context.CancelFunc
+	ended  chan struct{}
 }
 
 func (s *server) Close(ctx context.Context, conn *networkservice.Connection) (*emptypb.Empty, error) {
@@ -77,7 +72,7 @@ func (s *server) Close(ctx context.Context, conn *networkservice.Connection) (*e
 // releases the hop. It ends early when a newer Request uses the leg's id there.
 func (s *server) deliver(ctx context.Context, handle *Handle, conn *networkservice.Connection) error {
 	r := &retry{target: handle.Target()}
-	s.supersede(conn.GetId(), r.target, r)
+	s.begin(conn.GetId(), r)
 	defer s.ended(conn.GetId(), r)
 	defer func() { handle.Release() }()
 	logger := log.FromContext(ctx).WithField("connection", conn.GetId())
@@ -101,7 +96,7 @@ func (s *server) deliver(ctx context.Context, handle *Handle, conn *networkservi
 	}
 }
 
-// closeOnce makes one attempt. While it waits for the hop it may be superseded:
+// closeOnce makes one attempt. While it waits for the hop a newer Request may come:
 // then nothing is sent.
 func (s *server) closeOnce(ctx context.Context, r *retry, handle *Handle, conn *networkservice.Connection) error {
 	ctx, cancel := context.WithTimeout(ctx, closeAnswer)
@@ -109,37 +104,21 @@ func (s *server) closeOnce(ctx context.Context, r *retry, handle *Handle, conn *
 	if err := handle.hop.conn.Load().await(ctx, handle.hop.dialTimeout); err != nil {
 		return err
 	}
-	sent := make(chan struct{})
-	defer close(sent)
-	s.mu.Lock()
-	r.sending = sent
-	superseded := r.superseded
-	s.mu.Unlock()
-	if superseded {
+	attempt := &sending{noted: noted{Handle: handle}, cancel: cancel, ended: make(chan struct{})}
+	if !s.mayBegin(r, attempt) {
 		return &TransportError{Target: handle.Target(), Err: errSuperseded}
 	}
+	defer close(attempt.ended)
 	var trailer metadata.MD
-	_, err := networkservice.NewNetworkServiceClient(handle).Close(s.pool.mark(ctx), conn, grpc.Trailer(&trailer))
+	_, err := networkservice.NewNetworkServiceClient(attempt).Close(s.pool.mark(ctx), conn, grpc.Trailer(&trailer))
+	if err != nil && !attempt.sent.Load() {
+		// Also where it was cancelled for a newer Request.
+		return &TransportError{Target: handle.Target(), Err: err}
+	}
 	if err != nil && returned(trailer) {
 		return fmt.Errorf("%w: %w", ErrSelf, err)
 	}
 	return err
-}
-
-// yield lets Closes of the same id that are being sent go first, for a moment:
-// the far side is to have the two in order.
-func (s *server) yield(ctx context.Context, sending []chan struct{}) {
-	timer := time.NewTimer(closePatience)
-	defer timer.Stop()
-	for _, sent := range sending {
-		select {
-		case <-sent:
-		case <-timer.C:
-			return
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 func (s *server) pause(ctx context.Context, d time.Duration) bool {
@@ -159,7 +138,7 @@ func (s *server) pause(ctx context.Context, d time.Duration) bool {
 func (s *server) again(ctx context.Context, r *retry, handle *Handle) (*Handle, bool) {
 	moved := s.moved(ctx, handle)
 	s.mu.Lock()
-	if moved != nil && !r.pinned {
+	if moved != nil && !r.pinned && r.claims == 0 {
 		r.target = moved.Target()
 		handle, moved = moved, handle
 	}
@@ -193,37 +172,4 @@ type whereKey struct{}
 // is by now. Find returns nil if it does not know.
 func WithWhere(ctx context.Context, find func(context.Context) *url.URL) context.Context {
 	return context.WithValue(ctx, whereKey{}, find)
-}
-
-// supersede notes a newer Request, or a Close r that begins, for the id at the
-// target. It returns what ends with each earlier Close that is being sent.
-func (s *server) supersede(id, target string, r *retry) (sending []chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for old := range s.closing[id] {
-		old.pinned = true
-		if old.target == target {
-			old.superseded = true
-			if old.sending != nil {
-				sending = append(sending, old.sending)
-			}
-		}
-	}
-	if r == nil {
-		return sending
-	}
-	if s.closing[id] == nil {
-		s.closing[id] = make(map[*retry]struct{}, 1)
-	}
-	s.closing[id][r] = struct{}{}
-	return sending
-}
-
-func (s *server) ended(id string, r *retry) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.closing[id], r)
-	if len(s.closing[id]) == 0 {
-		delete(s.closing, id)
-	}
 }

@@ -52,16 +52,21 @@ func (h *Handle) Connected() bool { return h.hop.conn.Load().cc.GetState() == co
 
 // Invoke sends a unary call over the hop.
 func (h *Handle) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	c, err := h.invoke(ctx, method, args, reply, opts)
+	return h.invoke(ctx, new(atomic.Bool), method, args, reply, opts)
+}
+
+// invoke notes in sent when the message has gone out.
+func (h *Handle) invoke(ctx context.Context, sent *atomic.Bool, method string, args, reply any, opts []grpc.CallOption) error {
+	c, err := h.attempt(ctx, sent, method, args, reply, opts)
 	if err != nil && c.stale() && ctx.Err() == nil {
 		// Refused, maybe, because our certificate changed in the middle of it.
 		// The next attempt goes over a connection made with the new one.
-		_, err = h.invoke(ctx, method, args, reply, opts)
+		_, err = h.attempt(ctx, sent, method, args, reply, opts)
 	}
 	return err
 }
 
-func (h *Handle) invoke(ctx context.Context, method string, args, reply any, opts []grpc.CallOption) (*conn, error) {
+func (h *Handle) attempt(ctx context.Context, sent *atomic.Bool, method string, args, reply any, opts []grpc.CallOption) (*conn, error) {
 	c, err := h.conn(ctx)
 	if err != nil {
 		return c, err
@@ -71,7 +76,7 @@ func (h *Handle) invoke(ctx context.Context, method string, args, reply any, opt
 	c.calls.add(1)
 	defer c.calls.add(-1)
 	defer h.pool.suspect(ctx, c)()
-	call, answerer := new(call), new(peer.Peer)
+	call, answerer := &call{sent: sent}, new(peer.Peer)
 	err = c.cc.Invoke(context.WithValue(ctx, callKey{}, call), method, args, reply, append(failFast(opts), grpc.Peer(answerer))...)
 	c.bound(answerer)
 	return c, call.wrap(ctx, h.hop.target, err)
@@ -99,7 +104,7 @@ func (h *Handle) NewStream(ctx context.Context, desc *grpc.StreamDesc, method st
 	if err != nil {
 		return nil, err
 	}
-	call := new(call)
+	call := &call{sent: new(atomic.Bool)}
 	stream, err := c.cc.NewStream(context.WithValue(ctx, callKey{}, call), desc, method, failFast(opts)...)
 	return stream, call.wrap(ctx, h.hop.target, err)
 }
@@ -126,8 +131,22 @@ func (e *TransportError) GRPCStatus() *status.Status {
 	return status.New(s.Code(), "hop: "+e.Target+": "+s.Message())
 }
 
-// call notes whether the far side answered one call.
-type call struct{ answered atomic.Bool }
+// noted is a handle for one call, of which others can tell whether it has gone out.
+type noted struct {
+	*Handle
+	sent atomic.Bool
+}
+
+func (n *noted) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	return n.invoke(ctx, &n.sent, method, args, reply, opts)
+}
+
+// call notes how far one call has got: its message has gone out, the far side has
+// answered.
+type call struct {
+	sent     *atomic.Bool
+	answered atomic.Bool
+}
 
 type callKey struct{}
 

@@ -2,6 +2,7 @@ package hop
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -45,7 +46,7 @@ func (c *conn) probe(ctx context.Context, interval time.Duration) {
 func (c *conn) check(ctx context.Context, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	call := new(call)
+	call := &call{sent: new(atomic.Bool)}
 	ctx = context.WithValue(ctx, callKey{}, call)
 	_, err := grpc_health_v1.NewHealthClient(c.cc).Check(ctx, new(grpc_health_v1.HealthCheckRequest), grpc.WaitForReady(false))
 	if call.answered.Load() {

@@ -59,7 +59,10 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 	if err != nil {
 		return nil, err
 	}
-	s.yield(ctx, s.supersede(request.GetConnection().GetId(), handle.Target(), nil))
+	sending, settle := s.claim(request.GetConnection().GetId(), handle.Target())
+	good := false
+	defer func() { settle(good) }()
+	s.yield(ctx, sending)
 	var trailer metadata.MD
 	conn, err := networkservice.NewNetworkServiceClient(handle).Request(s.pool.mark(ctx), request, grpc.Trailer(&trailer))
 	switch {
@@ -72,6 +75,7 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 		handle.Release()
 		return nil, fmt.Errorf("request: %w", err)
 	}
+	good = true
 	state := leg.State[use](ctx)
 	state.handle, handle = handle, state.handle
 	handle.Release()

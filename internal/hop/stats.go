@@ -17,8 +17,13 @@ func (c *conn) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context 
 // HandleRPC implements stats.Handler.
 func (c *conn) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	switch s.(type) {
-	case *stats.InPayload, *stats.OutPayload:
+	case *stats.InPayload:
 		c.lastPayload.Store(time.Now().UnixNano())
+	case *stats.OutPayload:
+		c.lastPayload.Store(time.Now().UnixNano())
+		if call, ok := ctx.Value(callKey{}).(*call); ok {
+			call.sent.Store(true)
+		}
 	case *stats.InTrailer:
 		// Trailers come from the far side alone: whatever the status says, it
 		// is its answer and not a failure on the way.

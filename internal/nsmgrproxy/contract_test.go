@@ -324,6 +324,22 @@ func TestContract_LateCloseIsDroppedForANewerRequest(t *testing.T) {
 	})
 }
 
+func TestContract_LateCloseGoesOnAfterARequestThatFailed(t *testing.T) {
+	inBubble(t, func(w *world) {
+		conn := w.establish(1)
+		w.wire.Refuse(farAddr, true)
+		w.wire.Cut(farAddr)
+		require.NoError(w, w.close(conn))
+		_, err := w.request(again(conn))
+		require.Error(w, err)
+		w.wire.Refuse(farAddr, false)
+		time.Sleep(10 * time.Second)
+		require.Len(w, w.far.Closes(), 1, "nobody has the leg")
+		require.Empty(w, w.far.Conns())
+		require.Len(w, w.far.Requests(), 1)
+	})
+}
+
 func TestContract_TokensRunOut(t *testing.T) {
 	inBubble(t, func(w *world) {
 		s, _ := w.watched(1)
