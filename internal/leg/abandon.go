@@ -5,11 +5,11 @@ import (
 	"time"
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
-	"github.com/networkservicemesh/sdk/pkg/networkservice/core/next"
 	"github.com/networkservicemesh/sdk/pkg/tools/log"
 	"github.com/networkservicemesh/sdk/pkg/tools/token"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/guard"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/packed"
 )
 
 // A caller that gives up does not end its Request: the far side may have it half
@@ -129,7 +129,7 @@ func (l *Leg) adopt(ctx context.Context, request *networkservice.NetworkServiceR
 		}
 		log.FromContext(ctx).Info("leg: taking over what an abandoned request left at the far side")
 		index := int(conn.GetPath().GetIndex())
-		conn.Path.PathSegments = append(conn.Path.PathSegments, old.request.GetConnection().Clone().GetPath().GetPathSegments()[index+1:]...)
+		conn.Path.PathSegments = append(conn.Path.PathSegments, old.last().GetPath().GetPathSegments()[index+1:]...)
 		return old, nil
 	}
 }
@@ -188,7 +188,7 @@ func (l *Leg) end(ctx context.Context, why reason) {
 // caller has the turn.
 func (l *Leg) closeFar(ctx context.Context, why reason) error {
 	ctx = withReason(withLeg(l.caller.context(ctx), l), why)
-	_, err := l.server.Close(ctx, l.request.GetConnection().Clone())
+	_, err := l.server.Close(ctx, l.last())
 	return err
 }
 
@@ -230,7 +230,7 @@ func (t *Table) closeBehind(conn *networkservice.Connection) {
 		if err != nil || l == nil {
 			return
 		}
-		if l.established && !older(conn, l.request.GetConnection()) {
+		if l.established && !older(conn, l.last()) {
 			l.end(ctx, closed)
 		}
 		l.leave()
@@ -239,11 +239,11 @@ func (t *Table) closeBehind(conn *networkservice.Connection) {
 }
 
 // keep remembers a good request and its answer. The caller has the turn.
-func (l *Leg) keep(ctx context.Context, own *networkservice.NetworkServiceRequest, answer *networkservice.Connection) {
-	own.Connection = answer.Clone()
-	l.request = own
-	l.caller = callerOf(ctx)
-	l.server = next.Server(ctx)
+func (l *Leg) keep(request *networkservice.NetworkServiceRequest, answer *networkservice.Connection) {
+	l.request = packed.Pack(&networkservice.NetworkServiceRequest{
+		Connection:           answer,
+		MechanismPreferences: request.GetMechanismPreferences(),
+	})
 	l.established = true
 	l.good.Add(1)
 }

@@ -40,6 +40,8 @@ import (
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/packed"
 )
 
 // Leg is one connection's life. Its fields are guarded by its turn.
@@ -55,9 +57,10 @@ type Leg struct {
 	// starts over with the leg that came after it.
 	gone bool
 	// request is the last good request as it arrived, with the connection that
-	// was answered in it. Never handed out, only clones of it.
-	request *networkservice.NetworkServiceRequest
-	// incoming is the request that is under way, as it arrived.
+	// was answered in it.
+	request packed.Message[*networkservice.NetworkServiceRequest]
+	// incoming is the request that is under way. The elements that share it with
+	// us put tokens into it and change nothing else.
 	incoming *networkservice.NetworkServiceRequest
 	// caller is who sent it: the peer and the call's metadata, which carry the
 	// certificate and the token that the elements below look at.
@@ -183,6 +186,10 @@ func (l *Leg) wait(n int) {
 }
 
 func (l *Leg) leave() { l.turn <- struct{}{} }
+
+// last is a copy of the connection as it was last answered. The caller has the
+// turn.
+func (l *Leg) last() *networkservice.Connection { return l.request.Unpack().GetConnection() }
 
 // drop takes the leg out of the table. The caller has the turn.
 func (l *Leg) drop() {

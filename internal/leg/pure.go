@@ -15,7 +15,7 @@ func Pure(ctx context.Context) bool {
 	if l == nil || !l.established || l.incoming == nil {
 		return false
 	}
-	return pure(l.incoming, l.request)
+	return pure(l.incoming, l.request.Unpack())
 }
 
 func pure(incoming, last *networkservice.NetworkServiceRequest) bool {

@@ -48,16 +48,16 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 	if l.established && request.GetConnection().GetState() == networkservice.State_RESELECT_REQUESTED {
 		l.closeOld(run)
 	}
-	// The elements below change what they pass on; the copy is for Rerequest.
-	own := request.Clone()
-	l.incoming = own
+	l.incoming = request
+	defer func() { l.incoming = nil }()
 	early := requestTime(ctx)
 	conn, err := next.Server(ctx).Request(run, request)
 	if err != nil {
 		return nil, err
 	}
 	conn.State = networkservice.State_UP
-	l.keep(ctx, own, conn)
+	l.keep(request, conn)
+	l.caller, l.server = callerOf(ctx), next.Server(ctx)
 	l.startExpiry(conn, early)
 	l.settle(ctx, run, first)
 	return conn, nil
@@ -101,13 +101,13 @@ func (s *server) Close(ctx context.Context, conn *networkservice.Connection) (*e
 	}
 	defer l.leave()
 	if l.established {
-		known := l.request.GetConnection()
+		known := l.last()
 		if older(conn, known) {
 			log.FromContext(ctx).Info("leg: a Close from before the last Request, ignored")
 			return new(emptypb.Empty), nil
 		}
 		// What the caller knows of the connection may be older than what we do.
-		conn = known.Clone()
+		conn = known
 	}
 	closing := new(closing)
 	_, err = next.Server(ctx).Close(withClosing(withLeg(ctx, l), closing), conn)
@@ -151,23 +151,24 @@ func (l *Leg) Rerequest(ctx context.Context, known *networkservice.Connection) e
 	}
 	defer stop()
 	ctx = withReason(withLeg(l.caller.context(ctx), l), inPlace)
-	conn, err := l.server.Request(ctx, l.again(known))
+	request := l.again(known)
+	conn, err := l.server.Request(ctx, request)
 	if err != nil {
 		return fmt.Errorf("leg: re-request: %w", err)
 	}
 	conn.State = networkservice.State_UP
-	l.request.Connection = conn.Clone()
+	l.keep(request, conn)
 	return nil
 }
 
-// again is the last good request with what the far side has said since.
+// again is the last good request with what the far side has said since, which
+// becomes part of it.
 func (l *Leg) again(known *networkservice.Connection) *networkservice.NetworkServiceRequest {
-	request := l.request.Clone()
+	request := l.request.Unpack()
 	own := int(request.GetConnection().GetPath().GetIndex()) + 1
 	if known == nil || len(known.GetPath().GetPathSegments()) < own {
 		return request
 	}
-	known = known.Clone()
 	request.Connection.Context = known.GetContext()
 	request.Connection.Path.PathSegments = append(request.Connection.Path.PathSegments[:own], known.GetPath().GetPathSegments()[own:]...)
 	return request

@@ -5,13 +5,17 @@ import (
 	"time"
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/packed"
 )
 
 // entry is what the table knows of one leg.
 type entry struct {
-	// told is what the subscribers have been told last. It is replaced, never
-	// changed: queued events point to it.
-	told *networkservice.Connection
+	// told is what the subscribers have been told last, state its state, and ids
+	// are those of its path that the index finds it by.
+	told  packed.Message[*networkservice.Connection]
+	state networkservice.State
+	ids   []string
 	// owner is the SPIFFE ID of the previous hop, empty without TLS.
 	owner string
 	// inFlight is set while a Request of the leg is on its way.
@@ -53,7 +57,7 @@ func (t *Table) failed(id string, e *entry) {
 	defer t.mu.Unlock()
 	e.inFlight = false
 	switch {
-	case e.told == nil:
+	case !e.told.Set():
 		delete(t.legs, id)
 	case e.closed:
 		t.remove(id, e)
@@ -68,6 +72,7 @@ func (t *Table) failed(id string, e *entry) {
 func (t *Table) answered(e *entry, told *networkservice.Connection, owner string, inPlace bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	before := e.told
 	e.inFlight, e.closed, e.owed = false, false, false
 	e.owner = owner
 	if !e.lost.IsZero() {
@@ -78,12 +83,12 @@ func (t *Table) answered(e *entry, told *networkservice.Connection, owner string
 	}
 	e.answers++
 	e.answered = time.Now()
-	if inPlace && e.told != nil && same(e.told, told) {
+	if inPlace && before.Set() && same(before.Unpack(), told) {
 		t.know(e, told)
 	} else {
 		t.tell(e, told)
 	}
-	t.settle(e)
+	t.settle(e, before, told)
 }
 
 // replace puts a new relay in the place of the old one, which is not listened to
@@ -131,7 +136,7 @@ func (t *Table) unwatch(id string) {
 func (t *Table) deleted(id, closer string, closed *networkservice.Connection) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if e, ok := t.legs[id]; ok && e.told != nil {
+	if e, ok := t.legs[id]; ok && e.told.Set() {
 		t.remove(id, e)
 		return
 	}
@@ -142,7 +147,7 @@ func (t *Table) deleted(id, closer string, closed *networkservice.Connection) {
 func (t *Table) remove(id string, e *entry) {
 	delete(t.legs, id)
 	t.unindex(e)
-	t.send(networkservice.ConnectionEventType_DELETE, e, e.told)
+	t.send(networkservice.ConnectionEventType_DELETE, e, e.told.Unpack())
 }
 
 // opening returns the count of answers at the time a stream is opened.
@@ -164,16 +169,16 @@ func (t *Table) resume(r *relay, w word, answers int) (shown bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := r.entry
-	if e.relay != r || e.told == nil {
+	if e.relay != r || !e.told.Set() {
 		return true // the relay is about to end
 	}
 	if !e.inFlight {
-		if !sameLeg(e.told, w.conn) {
+		told := e.told.Unpack()
+		if !sameLeg(told, w.conn) {
 			return false
 		}
-		if e.told.GetState() != networkservice.State_DOWN && older(e.told, w.conn) {
-			_, news := fold(e.told, w)
-			return e.answers != answers || !news
+		if e.state != networkservice.State_DOWN && older(told, w.conn) {
+			return e.answers != answers || !fold(told, w)
 		}
 	}
 	e.lost = time.Time{}
@@ -206,8 +211,8 @@ func (t *Table) catchUp(r *relay) (answered time.Time, busy bool) {
 func (t *Table) up(r *relay) *networkservice.Connection {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if e := r.entry; e.relay == r && e.told != nil && e.told.GetState() != networkservice.State_DOWN {
-		return e.told
+	if e := r.entry; e.relay == r && e.state != networkservice.State_DOWN {
+		return e.told.Unpack()
 	}
 	return nil
 }
@@ -218,10 +223,12 @@ func (t *Table) lose(r *relay) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := r.entry
-	if e.relay != r || e.told == nil || e.told.GetState() == networkservice.State_DOWN {
+	if e.relay != r || !e.told.Set() || e.state == networkservice.State_DOWN {
 		return false
 	}
-	t.tell(e, withState(e.told, networkservice.State_DOWN))
+	told := e.told.Unpack()
+	told.State = networkservice.State_DOWN
+	t.tell(e, told)
 	return true
 }
 

@@ -12,16 +12,27 @@ type word struct {
 	deleted bool
 }
 
+// place is what a leg is recognised by: our own segment, and where on the path it
+// stands.
+type place struct {
+	id, name string
+	index    uint32
+}
+
+func placeOf(conn *networkservice.Connection) place {
+	segment := conn.GetCurrentPathSegment()
+	return place{id: segment.GetId(), name: segment.GetName(), index: conn.GetPath().GetIndex()}
+}
+
 // about tells whether the far side's connection is ours: the same id at our
 // place in the path, seen from the next place (or from ours, where the peer has
 // an equal name and the two segments are one).
-func about(ours, far *networkservice.Connection) bool {
-	index := ours.GetPath().GetIndex()
+func (p place) about(far *networkservice.Connection) bool {
 	segments := far.GetPath().GetPathSegments()
-	if int(index) >= len(segments) || segments[index].GetId() != ours.GetId() {
+	if int(p.index) >= len(segments) || segments[p.index].GetId() != p.id {
 		return false
 	}
-	return far.GetPath().GetIndex() == index || far.GetPath().GetIndex() == index+1
+	return far.GetPath().GetIndex() == p.index || far.GetPath().GetIndex() == p.index+1
 }
 
 // sameLeg tells whether the far side's connection is the one that it answered to
@@ -36,25 +47,21 @@ func sameLeg(told, far *networkservice.Connection) bool {
 // fold puts the far side's word into what the subscribers have been told. It
 // takes from it what the far side is authoritative for: state, context, and the
 // path from the next segment on. News tells whether the subscribers would want
-// to know; tokens and expiries may be newer all the same. Neither argument is
-// changed.
-func fold(told *networkservice.Connection, w word) (next *networkservice.Connection, news bool) {
+// to know; tokens and expiries may be newer all the same. The word is not
+// changed, but what is taken from it becomes part of told.
+func fold(told *networkservice.Connection, w word) (news bool) {
 	state := stateOf(w)
+	news = state != told.GetState()
+	told.State = state
 	if state == networkservice.State_DOWN {
 		// What the far side says of a dead connection's context and path is of
 		// no use to anyone: its neighbours may have emptied them already.
-		return withState(told, state), told.GetState() != state
+		return news
 	}
-	next = withState(told, state)
-	next.Context = proto.CloneOf(w.conn.GetContext())
-	next.Path = joinPaths(told.GetPath(), w.conn.GetPath())
-	return next, !same(next, told)
-}
-
-func withState(conn *networkservice.Connection, state networkservice.State) *networkservice.Connection {
-	next := conn.Clone()
-	next.State = state
-	return next
+	path := joinPaths(told.GetPath(), w.conn.GetPath())
+	news = news || !samePath(path, told.GetPath()) || !proto.Equal(told.GetContext(), w.conn.GetContext())
+	told.Path, told.Context = path, w.conn.GetContext()
+	return news
 }
 
 // same compares what is worth an event: state, context, and who is on the path.
@@ -76,20 +83,13 @@ func stateOf(w word) networkservice.State {
 	}
 }
 
-// joinPaths returns our own part of the path with the far side's behind it.
+// joinPaths returns our own part of the path with the far side's behind it. It
+// shares their segments.
 func joinPaths(ours, far *networkservice.Path) *networkservice.Path {
 	own := int(ours.GetIndex()) + 1
 	joined := &networkservice.Path{Index: ours.GetIndex()}
-	for i, segment := range ours.GetPathSegments() {
-		if i < own {
-			joined.PathSegments = append(joined.PathSegments, proto.CloneOf(segment))
-		}
-	}
-	for i, segment := range far.GetPathSegments() {
-		if i >= own {
-			joined.PathSegments = append(joined.PathSegments, proto.CloneOf(segment))
-		}
-	}
+	joined.PathSegments = append(joined.PathSegments, ours.GetPathSegments()[:min(own, len(ours.GetPathSegments()))]...)
+	joined.PathSegments = append(joined.PathSegments, far.GetPathSegments()[min(own, len(far.GetPathSegments())):]...)
 	return joined
 }
 

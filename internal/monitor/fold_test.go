@@ -107,24 +107,22 @@ func TestFold(t *testing.T) {
 			if c.far != nil {
 				c.far(far)
 			}
-			before, said := told.Clone(), far.Clone()
-			next, news := fold(told, word{conn: far, deleted: c.deleted})
-			require.Equal(t, c.news, news)
-			require.Equal(t, c.state, next.GetState())
-			require.Equal(t, "ours", next.GetMechanism().GetType())
-			require.Equal(t, "endpoint@cluster2", next.GetNetworkServiceEndpointName())
-			require.EqualValues(t, 1, next.GetPath().GetIndex())
-			require.True(t, proto.Equal(before, told), "what was told is not changed")
+			said := far.Clone()
+			require.Equal(t, c.news, fold(told, word{conn: far, deleted: c.deleted}))
+			require.Equal(t, c.state, told.GetState())
+			require.Equal(t, "ours", told.GetMechanism().GetType())
+			require.Equal(t, "endpoint@cluster2", told.GetNetworkServiceEndpointName())
+			require.EqualValues(t, 1, told.GetPath().GetIndex())
 			require.True(t, proto.Equal(said, far), "what was said is not changed")
 			if c.check != nil {
-				c.check(t, next)
+				c.check(t, told)
 			}
 		})
 	}
 }
 
 func TestAbout(t *testing.T) {
-	require.True(t, about(ourConn(), farConn()))
+	require.True(t, placeOf(ourConn()).about(farConn()))
 	for name, change := range map[string]func(*networkservice.Connection){
 		"another id at our place": func(f *networkservice.Connection) { f.Path.PathSegments[1].Id = "x" },
 		"our id, another place": func(f *networkservice.Connection) {
@@ -137,18 +135,18 @@ func TestAbout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			far := farConn()
 			change(far)
-			require.False(t, about(ourConn(), far))
+			require.False(t, placeOf(ourConn()).about(far))
 		})
 	}
 	ghost := farConn()
 	ghost.Path.PathSegments[2].Id = "x"
-	require.True(t, about(ourConn(), ghost))
+	require.True(t, placeOf(ourConn()).about(ghost))
 	require.False(t, sameLeg(ourConn(), ghost), "another leg with our id")
 	require.True(t, sameLeg(ourConn(), farConn()))
 
 	merged := farConn()
 	merged.Path.Index = 1
-	require.True(t, about(ourConn(), merged), "a peer of the same name shares our segment")
+	require.True(t, placeOf(ourConn()).about(merged), "a peer of the same name shares our segment")
 }
 
 func TestOlderAndSameWord(t *testing.T) {
@@ -180,19 +178,20 @@ func FuzzFold(f *testing.F) {
 			return
 		}
 		told := ourConn()
-		about(told, far)
+		placeOf(told).about(far)
 		sameLeg(told, far)
 		older(told, far)
 		sameWord(told, far)
-		next, news := fold(told, word{conn: far, deleted: deleted})
+		next := told.Clone()
+		news := fold(next, word{conn: far, deleted: deleted})
 		require.Equal(t, told.GetId(), next.GetId())
 		require.True(t, proto.Equal(told.GetMechanism(), next.GetMechanism()))
 		require.EqualValues(t, 1, next.GetPath().GetIndex())
 		for i, segment := range next.GetPath().GetPathSegments()[:2] {
 			require.True(t, proto.Equal(told.GetPath().GetPathSegments()[i], segment))
 		}
-		if again, second := fold(next, word{conn: far, deleted: deleted}); news {
-			require.False(t, second, "told once: %v", again)
+		if news {
+			require.False(t, fold(next, word{conn: far, deleted: deleted}), "told once: %v", next)
 		}
 	})
 }

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/packed"
 )
 
 const (
@@ -21,7 +23,7 @@ const (
 func (t *Table) hear(r *relay, w word) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if e := r.entry; e.relay == r && e.told != nil {
+	if e := r.entry; e.relay == r && e.told.Set() {
 		t.weigh(e, w)
 	}
 }
@@ -42,18 +44,18 @@ func (t *Table) weigh(e *entry, w word) {
 
 // judge tells the subscribers what the word means. The caller holds mu.
 func (t *Table) judge(e *entry, w word) {
-	if !sameLeg(e.told, w.conn) {
+	conn := e.told.Unpack()
+	if !sameLeg(conn, w.conn) {
 		return
 	}
-	next, news := fold(e.told, w)
-	if !news {
-		t.know(e, next)
+	if !fold(conn, w) {
+		t.know(e, conn)
 		return
 	}
-	if next.GetState() == networkservice.State_DOWN {
-		t.logger(next.GetId()).Info("down: said by the far side")
+	if conn.GetState() == networkservice.State_DOWN {
+		t.logger(conn.GetId()).Info("down: said by the far side")
 	}
-	t.tell(e, next)
+	t.tell(e, conn)
 }
 
 // hold keeps a word for when the Request that is in flight has its answer. A
@@ -82,16 +84,21 @@ func (t *Table) release(e *entry) {
 
 // settle judges what was held against the answer of the Request: what came
 // before the far side's own report of that answer is older than it. The caller
-// holds mu, and told is the answer by now.
-func (t *Table) settle(e *entry) {
+// holds mu.
+func (t *Table) settle(e *entry, before packed.Message[*networkservice.Connection], answer *networkservice.Connection) {
 	held := e.held
 	e.held = nil
 	e.stopDoubt()
 	newer := -1
 	for i, w := range held {
-		if stateOf(w) != networkservice.State_DOWN && sameWord(e.told, w.conn) {
+		if stateOf(w) != networkservice.State_DOWN && sameWord(answer, w.conn) {
 			newer = i
 		}
+	}
+	// A far side that gives a token again for a while cannot be told by it: the
+	// report may be that of the answer before.
+	if newer >= 0 && newer < len(held)-1 && before.Set() && sameWord(answer, before.Unpack()) {
+		newer = -1
 	}
 	if newer >= 0 {
 		for _, w := range held[newer:] {

@@ -44,7 +44,7 @@ type relay struct {
 	entry  *entry
 	leg    *leg.Leg
 	hop    *hop.Handle
-	ours   *networkservice.Connection
+	ours   place
 	grace  time.Duration
 	moved  func(context.Context) bool
 	log    log.Logger
@@ -67,7 +67,7 @@ var errMissing = errors.New("monitor: not shown by the far side")
 
 func newRelay(t *Table, e *entry, l *leg.Leg, h *hop.Handle, told *networkservice.Connection, grace time.Duration, moved func(context.Context) bool) *relay {
 	return &relay{
-		table: t, entry: e, leg: l, hop: h, ours: told, grace: grace, moved: moved,
+		table: t, entry: e, leg: l, hop: h, ours: placeOf(told), grace: grace, moved: moved,
 		log:     t.logger(told.GetId()).WithField("hop", h.Target()),
 		answers: make(chan struct{}, 1),
 	}

@@ -59,7 +59,7 @@ func (t *Table) inGrace(e *entry) time.Duration {
 
 // graceLeft is inGrace with mu held.
 func (t *Table) graceLeft(e *entry) time.Duration {
-	if e.told.GetState() != networkservice.State_UP || e.relay == nil || expiresWithin(e.told, e.relay.grace+nearEnd) {
+	if !e.told.Set() || e.state != networkservice.State_UP || e.relay == nil || expiresWithin(e.told.Unpack(), e.relay.grace+nearEnd) {
 		return 0
 	}
 	if e.lost.IsZero() {
@@ -76,7 +76,7 @@ func (t *Table) tellLastKnown(e *entry, renewed *networkservice.Connection) *net
 	if t.graceLeft(e) <= 0 {
 		return nil
 	}
-	answer := e.told.Clone()
+	answer := e.told.Unpack()
 	for i := 0; i <= int(answer.GetPath().GetIndex()); i++ {
 		answer.Path.PathSegments[i] = proto.CloneOf(renewed.GetPath().GetPathSegments()[i])
 	}
@@ -133,7 +133,7 @@ func (t *Table) owedState(e *entry) *networkservice.Connection {
 	if !e.owed {
 		return nil
 	}
-	return e.told
+	return e.told.Unpack()
 }
 
 func (t *Table) settleDebt(e *entry) {

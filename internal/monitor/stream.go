@@ -53,16 +53,15 @@ func (r *relay) watch(ctx context.Context) (shown bool, err error) {
 
 // selector asks for our own segment. Its id is what makes it ours.
 func (r *relay) selector() *networkservice.MonitorScopeSelector {
-	segment := r.ours.GetCurrentPathSegment()
 	return &networkservice.MonitorScopeSelector{
-		PathSegments: []*networkservice.PathSegment{{Id: segment.GetId(), Name: segment.GetName()}},
+		PathSegments: []*networkservice.PathSegment{{Id: r.ours.id, Name: r.ours.name}},
 	}
 }
 
 // bring passes on what an event says of the leg.
 func (r *relay) bring(event *networkservice.ConnectionEvent) {
 	for _, conn := range event.GetConnections() {
-		if about(r.ours, conn) {
+		if r.ours.about(conn) {
 			r.table.hear(r, word{conn: conn, deleted: event.GetType() == networkservice.ConnectionEventType_DELETE})
 		}
 	}
@@ -71,7 +70,7 @@ func (r *relay) bring(event *networkservice.ConnectionEvent) {
 // take takes an initial state. It returns false if the leg is not in it.
 func (r *relay) take(event *networkservice.ConnectionEvent, answers int) (shown bool) {
 	for _, conn := range event.GetConnections() {
-		if about(r.ours, conn) && r.table.resume(r, word{conn: conn}, answers) {
+		if r.ours.about(conn) && r.table.resume(r, word{conn: conn}, answers) {
 			return true
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/packed"
 )
 
 // backlog is how many events a subscriber may lag behind, beyond one for each
@@ -22,6 +24,10 @@ type subscriber struct {
 	selector *networkservice.MonitorScopeSelector
 	// id is the SPIFFE ID of who reads it, empty without TLS.
 	id string
+	// known is what it may have asked for, as it was when it joined, until greeted
+	// is set. Both belong to the stream's goroutine.
+	known   []known
+	greeted bool
 
 	// mu guards the two following fields.
 	mu       sync.Mutex
@@ -33,6 +39,33 @@ type subscriber struct {
 
 func newSubscriber(selector *networkservice.MonitorScopeSelector, id string) *subscriber {
 	return &subscriber{selector: selector, id: id, ready: make(chan struct{}, 1)}
+}
+
+// known is one leg's part of an initial state.
+type known struct {
+	told    packed.Message[*networkservice.Connection]
+	mayRead bool
+}
+
+// initial makes the initial state, on the subscriber's own time: who selects
+// widely has thousands of legs unpacked.
+func (s *subscriber) initial() *networkservice.ConnectionEvent {
+	state := make(map[string]*networkservice.Connection)
+	for _, k := range s.known {
+		told := k.told.Unpack()
+		switch {
+		case !s.wants(told):
+		case k.mayRead:
+			state[told.GetId()] = told
+		default:
+			state[told.GetId()] = bare(told)
+		}
+	}
+	s.known = nil
+	return &networkservice.ConnectionEvent{
+		Type:        networkservice.ConnectionEventType_INITIAL_STATE_TRANSFER,
+		Connections: state,
+	}
 }
 
 // wants tells whether the subscriber has asked for the connection.
@@ -57,8 +90,13 @@ func (s *subscriber) put(event *networkservice.ConnectionEvent, limit int) {
 	}
 }
 
-// next takes the oldest event out of the queue, or nil.
+// next returns the initial state, then takes the oldest event out of the queue, or
+// nil.
 func (s *subscriber) next() *networkservice.ConnectionEvent {
+	if !s.greeted {
+		s.greeted = true
+		return s.initial()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.queue) == 0 {

@@ -2,12 +2,15 @@ package monitor
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
 	"github.com/networkservicemesh/sdk/pkg/tools/log"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/packed"
 )
 
 // Table is the monitor server of the proxy.
@@ -70,20 +73,9 @@ func (t *Table) join(sub *subscriber) bool {
 	if t.done {
 		return false
 	}
-	state := make(map[string]*networkservice.Connection)
 	for _, e := range t.candidates(sub) {
-		switch {
-		case !sub.wants(e.told):
-		case e.mayRead(sub.id):
-			state[e.told.GetId()] = e.told
-		default:
-			state[e.told.GetId()] = bare(e.told)
-		}
+		sub.known = append(sub.known, known{told: e.told, mayRead: e.mayRead(sub.id)})
 	}
-	sub.put(&networkservice.ConnectionEvent{
-		Type:        networkservice.ConnectionEventType_INITIAL_STATE_TRANSFER,
-		Connections: state,
-	}, t.limit())
 	t.subscribers.add(sub)
 	return true
 }
@@ -95,7 +87,7 @@ func (t *Table) candidates(sub *subscriber) []*entry {
 	}
 	all := make([]*entry, 0, len(t.legs))
 	for _, e := range t.legs {
-		if e.told != nil {
+		if e.told.Set() {
 			all = append(all, e)
 		}
 	}
@@ -110,7 +102,8 @@ func (t *Table) part(sub *subscriber) {
 
 func (t *Table) limit() int { return backlog + len(t.legs) }
 
-// tell makes conn what the subscribers know. The caller holds mu.
+// tell makes conn what the subscribers know. It must not be changed after that:
+// queued events point to it. The caller holds mu.
 func (t *Table) tell(e *entry, conn *networkservice.Connection) {
 	if conn.GetState() == networkservice.State_DOWN {
 		e.owed = false // nothing is requested behind a DOWN that was told
@@ -121,13 +114,14 @@ func (t *Table) tell(e *entry, conn *networkservice.Connection) {
 
 // know takes conn over without an event. The caller holds mu.
 func (t *Table) know(e *entry, conn *networkservice.Connection) {
-	if e.told == nil || !samePath(e.told.GetPath(), conn.GetPath()) {
+	if ids := segmentsUpTo(conn); !slices.Equal(ids, e.ids) {
 		t.unindex(e)
-		for _, id := range segmentsUpTo(conn) {
+		e.ids = ids
+		for _, id := range ids {
 			t.behind[id] = append(t.behind[id], e)
 		}
 	}
-	e.told = conn
+	e.told, e.state = packed.Pack(conn), conn.GetState()
 }
 
 // send queues one event for everyone who has asked for the connection. The caller
@@ -149,7 +143,7 @@ func (t *Table) send(kind networkservice.ConnectionEventType, e *entry, conn *ne
 
 // unindex takes the leg out of the index by segment. The caller holds mu.
 func (t *Table) unindex(e *entry) {
-	for _, id := range segmentsUpTo(e.told) {
+	for _, id := range e.ids {
 		legs := t.behind[id]
 		kept := legs[:0:0]
 		for _, other := range legs {
@@ -173,8 +167,8 @@ func segmentsUpTo(conn *networkservice.Connection) []string {
 		if i > int(conn.GetPath().GetIndex()) {
 			break
 		}
-		if !standsBefore(conn.GetPath().GetPathSegments()[:i], segment.GetId()) {
-			ids = append(ids, segment.GetId())
+		if id := segment.GetId(); !slices.Contains(ids, id) {
+			ids = append(ids, id)
 		}
 	}
 	return ids

@@ -1,0 +1,53 @@
+package packed_test
+
+import (
+	"testing"
+
+	"github.com/networkservicemesh/api/pkg/api/networkservice"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/packed"
+)
+
+func sample() *networkservice.Connection {
+	return &networkservice.Connection{
+		Id:        "id",
+		Mechanism: &networkservice.Mechanism{Type: "VXLAN", Parameters: map[string]string{"a": "1"}},
+		Path:      &networkservice.Path{PathSegments: []*networkservice.PathSegment{{Id: "id", Token: "token"}}},
+	}
+}
+
+func TestUnpackedIsTheCallersOwn(t *testing.T) {
+	t.Parallel()
+	conn := sample()
+	kept := packed.Pack(conn)
+	conn.Path.PathSegments[0].Token = "changed after it was packed"
+	first := kept.Unpack()
+	require.True(t, proto.Equal(sample(), first))
+	first.Mechanism.Parameters["a"] = "changed after it was unpacked"
+	require.True(t, proto.Equal(sample(), kept.Unpack()))
+}
+
+func TestNoneAndEmptyAreTwoThings(t *testing.T) {
+	t.Parallel()
+	var none packed.Message[*networkservice.Connection]
+	require.False(t, none.Set())
+	require.Nil(t, none.Unpack())
+	empty := packed.Pack(new(networkservice.Connection))
+	require.True(t, empty.Set())
+	require.NotNil(t, empty.Unpack())
+}
+
+func TestWhatNobodyCouldHaveSentPanics(t *testing.T) {
+	t.Parallel()
+	require.Panics(t, func() { packed.Pack(&networkservice.Connection{Id: "\xff"}) })
+}
+
+func BenchmarkPack(b *testing.B) {
+	conn := sample()
+	b.ReportAllocs()
+	for b.Loop() {
+		_ = packed.Pack(conn).Unpack()
+	}
+}
