@@ -60,10 +60,17 @@ func detach(ctx context.Context) (context.Context, context.CancelFunc) {
 	}
 	lateness := untokened
 	if _, expires, err := token.FromContext(ctx); err == nil {
-		lateness = min(maxLateness, max(0, time.Until(expires)/latenessShare))
+		lateness = Lateness(time.Until(expires))
 	}
 	run := context.WithValue(context.WithoutCancel(ctx), deadlineKey{}, deadline)
 	return context.WithDeadline(run, deadline.Add(lateness))
+}
+
+// Lateness is how long beyond its caller's deadline a Request may run on whose token
+// is good for life. The far side is told of that deadline, and closes the connection
+// that much before its token runs out.
+func Lateness(life time.Duration) time.Duration {
+	return min(maxLateness, max(0, life/latenessShare))
 }
 
 // origin is what a first Request and the one that asks again for it have in
@@ -211,30 +218,6 @@ func (l *Leg) forsaken() {
 		if l.established && l.judge(true, false) {
 			l.end(ctx, abandoned)
 		}
-	})
-}
-
-// closeBehind closes a leg whose turn the caller of a Close could not wait for.
-func (t *Table) closeBehind(conn *networkservice.Connection) {
-	id := conn.GetId()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.done {
-		return
-	}
-	t.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(t.ctx, maxLateness+closeTimeout)
-		defer cancel()
-		defer guard.Recover(ctx, "closing behind the caller")
-		l, err := t.enter(ctx, id, false)
-		if err != nil || l == nil {
-			return
-		}
-		if l.established && !older(conn, l.last()) {
-			l.end(ctx, closed)
-		}
-		l.leave()
-		l.forsaken()
 	})
 }
 

@@ -59,6 +59,9 @@ type Leg struct {
 	// request is the last good request as it arrived, with the connection that
 	// was answered in it.
 	request packed.Message[*networkservice.NetworkServiceRequest]
+	// arrived is until when the hop before us was good for by the last good request
+	// as it arrived: by its path, that is, and not by its call.
+	arrived time.Time
 	// incoming is the request that is under way. The elements that share it with
 	// us put tokens into it and change nothing else.
 	incoming *networkservice.NetworkServiceRequest
@@ -82,6 +85,9 @@ type Leg struct {
 	// table's lock.
 	waiters   int
 	abandoned bool
+	// behind is the newest Close that goes on behind its caller. Guarded by the
+	// table's lock.
+	behind *networkservice.Connection
 	// origin is under what the table's first has the leg, if it has.
 	origin *origin
 
@@ -143,8 +149,9 @@ func (t *Table) enter(ctx context.Context, id string, create bool) (*Leg, error)
 		if l.interrupt != nil {
 			l.interrupt.cancel()
 		}
+		l.waiters++ // no re-request begins from here on
 		t.mu.Unlock()
-		ok, err := l.take(ctx)
+		ok, err := l.waited(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -158,6 +165,11 @@ func (t *Table) enter(ctx context.Context, id string, create bool) (*Leg, error)
 // waited.
 func (l *Leg) take(ctx context.Context) (bool, error) {
 	l.wait(1)
+	return l.waited(ctx)
+}
+
+// waited is take for who is counted already.
+func (l *Leg) waited(ctx context.Context) (bool, error) {
 	ok, err := l.await(ctx)
 	l.wait(-1)
 	if err != nil {

@@ -12,9 +12,15 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// closeTimeout bounds a Close that nobody waits for: as long as the SDK gives a
-// caller's own try.
-const closeTimeout = 15 * time.Second
+const (
+	// closeTimeout bounds a Close that nobody waits for: as long as the SDK gives a
+	// caller's own try.
+	closeTimeout = 15 * time.Second
+	// closePatience is how long a Close waits for a Request that is in flight before
+	// it goes on behind its caller: the hop may be down, and a client that leaves
+	// has no use for that.
+	closePatience = time.Second
+)
 
 type server struct{ table *Table }
 
@@ -48,6 +54,7 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 	if l.established && request.GetConnection().GetState() == networkservice.State_RESELECT_REQUESTED {
 		l.closeOld(run)
 	}
+	arrived := expiryBeforeUs(request.GetConnection())
 	l.incoming = request
 	defer func() { l.incoming = nil }()
 	early := requestTime(ctx)
@@ -57,7 +64,7 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 	}
 	conn.State = networkservice.State_UP
 	l.keep(request, conn)
-	l.caller, l.server = callerOf(ctx), next.Server(ctx)
+	l.caller, l.server, l.arrived = callerOf(ctx), next.Server(ctx), arrived
 	l.startExpiry(conn, early)
 	l.settle(ctx, run, first)
 	return conn, nil
@@ -89,12 +96,14 @@ func (l *Leg) closeOld(ctx context.Context) {
 }
 
 func (s *server) Close(ctx context.Context, conn *networkservice.Connection) (*emptypb.Empty, error) {
-	l, err := s.table.enter(ctx, conn.GetId(), conn.GetNextPathSegment() != nil)
+	waiting, cancel := context.WithTimeout(ctx, closePatience)
+	defer cancel()
+	l, err := s.table.enter(waiting, conn.GetId(), conn.GetNextPathSegment() != nil)
 	if err != nil {
-		// The caller has no more time for a Request that is still in flight; what
-		// it wants is clear all the same.
+		// A Request is still in flight; what the caller wants is clear all the same.
+		log.FromContext(ctx).Infof("leg: an earlier request is in flight, closing behind the caller")
 		s.table.closeBehind(conn)
-		return nil, fmt.Errorf("leg: waiting for an earlier request: %w", err)
+		return new(emptypb.Empty), nil
 	}
 	if l == nil {
 		return new(emptypb.Empty), nil
@@ -102,7 +111,7 @@ func (s *server) Close(ctx context.Context, conn *networkservice.Connection) (*e
 	defer l.leave()
 	if l.established {
 		known := l.last()
-		if older(conn, known) {
+		if l.older(conn, known) {
 			log.FromContext(ctx).Info("leg: a Close from before the last Request, ignored")
 			return new(emptypb.Empty), nil
 		}
@@ -118,11 +127,23 @@ func (s *server) Close(ctx context.Context, conn *networkservice.Connection) (*e
 }
 
 // older tells whether a Close was made before the last good Request: the hop
-// before us, which signs each of its calls anew, signed it earlier. Certificates
-// can make expiries stand still, so equal ones say nothing.
-func older(closed, known *networkservice.Connection) bool {
-	a, b := closed.GetPrevPathSegment().GetExpires(), known.GetPrevPathSegment().GetExpires()
-	return a != nil && b != nil && a.AsTime().Before(b.AsTime())
+// before us, which signs each of its calls anew, signed it earlier.
+//
+// What it signed is in the path as the Request arrived and, for the call itself, as
+// it was answered. The two may be capped by different certificates, and a Close may
+// carry either: it is older if it was signed before both. Certificates can also make
+// expiries stand still, so equal ones say nothing.
+func (l *Leg) older(closed, known *networkservice.Connection) bool {
+	signed, answered := expiryBeforeUs(closed), expiryBeforeUs(known)
+	return !signed.IsZero() && signed.Before(answered) && (l.arrived.IsZero() || signed.Before(l.arrived))
+}
+
+// expiryBeforeUs is until when the hop before us is good for, or zero.
+func expiryBeforeUs(conn *networkservice.Connection) time.Time {
+	if expires := conn.GetPrevPathSegment().GetExpires(); expires != nil {
+		return expires.AsTime()
+	}
+	return time.Time{}
 }
 
 // Rerequest sends the leg's own copy of the last good request again, with the
@@ -139,6 +160,7 @@ func (l *Leg) Rerequest(ctx context.Context, known *networkservice.Connection) e
 	if !ok {
 		return nil
 	}
+	defer l.forsaken() // whoever stopped waiting in the meantime took us for one who waits
 	defer l.leave()
 	if !l.established || l.good.Load() != good {
 		return nil
