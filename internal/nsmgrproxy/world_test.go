@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/lbtest"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/nsmgrproxy"
@@ -159,6 +160,9 @@ func withToken(ctx context.Context, lifetime time.Duration) context.Context {
 func (w *world) request(r *networkservice.NetworkServiceRequest) (*networkservice.Connection, error) {
 	ctx, cancel := call()
 	defer cancel()
+	// A forwarder signs its segment of the path anew at each call.
+	r = r.Clone()
+	r.GetConnection().GetCurrentPathSegment().Expires = timestamppb.New(time.Now().Add(tokenTime))
 	return networkservice.NewNetworkServiceClient(w.cc).Request(ctx, r)
 }
 
