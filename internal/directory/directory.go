@@ -134,7 +134,8 @@ func New(self *url.URL, local, proxy registry.NetworkServiceEndpointRegistryClie
 // Resolve returns the way to an endpoint from what is known, or looks it up.
 // Behind are the names that follow us on the path of a connection that was there
 // before: it leads where it led, so its name is looked up in the other domains
-// first. An endpoint that nobody knows is FailedPrecondition.
+// first, and in this one only if they are of this one. An endpoint that nobody knows
+// is FailedPrecondition.
 func (d *Directory) Resolve(ctx context.Context, endpoint string, behind []string) (Route, error) {
 	if u := d.recall(d.registered, endpoint); u != nil {
 		return Route{Way: Floating, URL: u, Endpoint: endpoint}, nil
@@ -145,18 +146,48 @@ func (d *Directory) Resolve(ctx context.Context, endpoint string, behind []strin
 	if len(behind) == 0 {
 		return d.Lookup(ctx, endpoint, Inbound, Outbound)
 	}
-	route, err := d.Lookup(ctx, endpoint, Outbound)
-	if err == nil {
-		return route, nil
+	u, err := d.ask(ctx, Outbound, endpoint)
+	switch {
+	case u != nil && u.String() != d.self:
+		d.learn(d.found, endpoint, u)
+		return Route{Way: Outbound, URL: u, Endpoint: endpoint}, nil
+	case u != nil, !interdomain.Is(endpoint), d.forwarderBehind(ctx, behind) != nil:
+		return d.Inbound(ctx, endpoint, behind)
+	case err != nil:
+		return Route{}, status.Errorf(codes.Unavailable, "directory: %s: %v", endpoint, err)
+	default:
+		return Route{}, status.Errorf(codes.FailedPrecondition, "directory: no endpoint %s", endpoint)
 	}
-	return d.Inbound(ctx, endpoint, behind)
+}
+
+// forwarderBehind returns where the forwarder that is behind us on a connection's
+// path is reached, if it is of this domain: through its nsmgr, which is the
+// endpoint's as well. Of an inbound connection it is the second, behind its nsmgr. Of
+// an outbound one the second is a nsmgr, which is no endpoint anywhere: the two
+// cannot be mistaken for each other.
+func (d *Directory) forwarderBehind(ctx context.Context, behind []string) *url.URL {
+	if len(behind) < 2 {
+		return nil
+	}
+	u, err := d.ask(ctx, Inbound, behind[1])
+	if err != nil {
+		return nil
+	}
+	return u
 }
 
 // Again looks up where the endpoint of a route is by now. A route that led to
 // another domain does not come to lead into this one because this one has an
 // endpoint of the same bare name.
+//
+// A floating endpoint may have moved to another domain without a word to us: what
+// that one's registry knows goes before what was registered here. Where the answer
+// is this proxy under another address, the Request will tell (hop.ErrSelf).
 func (d *Directory) Again(ctx context.Context, r Route) (Route, error) {
 	if r.Way == Floating {
+		if elsewhere, err := d.Lookup(ctx, r.Endpoint, Outbound); err == nil {
+			return elsewhere, nil
+		}
 		return d.Inbound(ctx, r.Endpoint, nil)
 	}
 	return d.Lookup(ctx, r.Endpoint, r.Way)
@@ -174,13 +205,8 @@ func (d *Directory) Inbound(ctx context.Context, endpoint string, behind []strin
 	if err == nil {
 		return route, nil
 	}
-	// Of an inbound connection that is the second, behind its nsmgr. Of an
-	// outbound one the second is a nsmgr, which is no endpoint anywhere: the two
-	// cannot be mistaken for each other.
-	if len(behind) > 1 {
-		if u, askErr := d.ask(ctx, Inbound, behind[1]); askErr == nil && u != nil {
-			return Route{Way: Floating, URL: u, Endpoint: endpoint}, nil
-		}
+	if u := d.forwarderBehind(ctx, behind); u != nil {
+		return Route{Way: Floating, URL: u, Endpoint: endpoint}, nil
 	}
 	return Route{}, err
 }

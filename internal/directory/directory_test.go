@@ -201,6 +201,57 @@ func TestResolve_ConnectionThatWasThereBeforeIsNotTurned(t *testing.T) {
 	require.Equal(t, directory.Outbound, route.Way)
 }
 
+// Neither an outage of the registry proxy nor a registration that ran out makes a
+// leg of another domain one of this, because of an endpoint of the same bare name.
+func TestResolve_ConnectionThatCannotBeLookedUpIsNotTurnedEither(t *testing.T) {
+	outbound := []string{"proxy-b", "nsmgr-b", "forwarder-b", "nse"}
+	inbound := []string{"nsmgr-7", "forwarder-7", "nse"}
+	for name, c := range map[string]struct {
+		proxy  *found
+		behind []string
+		way    directory.Way
+		code   codes.Code
+	}{
+		"outbound, registry proxy down": {&found{err: errors.New("down")}, outbound, 0, codes.Unavailable},
+		"outbound, name not known":      {new(found), outbound, 0, codes.FailedPrecondition},
+		"inbound, registry proxy down":  {&found{err: errors.New("down")}, inbound, directory.Inbound, codes.OK},
+		"inbound, name not known":       {new(found), inbound, directory.Inbound, codes.OK},
+		"inbound, it says that it is us": {
+			&found{urls: map[string]string{"nse@b": selfURL}}, []string{"nsmgr-8"}, directory.Inbound, codes.OK,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDirectory(t, &found{urls: map[string]string{"nse": "tcp://m:1", "forwarder-7": "tcp://m:1"}}, c.proxy)
+			route, err := d.Resolve(t.Context(), "nse@b", c.behind)
+			require.Equal(t, c.code, status.Code(err), "%v", err)
+			require.Equal(t, c.way, route.Way)
+		})
+	}
+}
+
+func TestAgain_FloatingEndpointThatMovedToAnotherDomainIsFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		proxy := new(found)
+		d := newDirectory(t, new(found), proxy)
+		server := registrychain.NewNetworkServiceEndpointRegistryServer(directory.NewNetworkServiceEndpointRegistryServer(d), new(taker))
+		_, err := server.Register(t.Context(), &registry.NetworkServiceEndpoint{Name: "nse@f", Url: "tcp://m:1"})
+		require.NoError(t, err)
+		here, err := d.Resolve(t.Context(), "nse@f", nil)
+		require.NoError(t, err)
+		require.Equal(t, directory.Floating, here.Way)
+		again, err := d.Again(t.Context(), here)
+		require.NoError(t, err)
+		require.Equal(t, here, again, "nobody knows better")
+
+		time.Sleep(time.Minute)
+		proxy.urls = map[string]string{"nse@f": "tcp://c:1"}
+		again, err = d.Again(t.Context(), here)
+		require.NoError(t, err)
+		require.Equal(t, directory.Outbound, again.Way)
+		require.Equal(t, "tcp://c:1", again.URL.String())
+	})
+}
+
 func TestResolve_FloatingNameAfterARestartIsFoundByThoseBehindUs(t *testing.T) {
 	local := &found{urls: map[string]string{"forwarder-7": "tcp://m:1"}}
 	d := newDirectory(t, local, &found{urls: map[string]string{"nse@f": selfURL}})

@@ -82,6 +82,10 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 		// The elements behind change what they are given.
 		conn, err := route.request(ctx, request.Clone())
 		if err == nil {
+			if route.Way == Outbound && try > 0 {
+				// An endpoint that was registered through us is not here any more.
+				s.directory.forget(s.directory.registered, endpoint)
+			}
 			*kept = route
 			return conn, nil
 		}

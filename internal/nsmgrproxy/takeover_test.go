@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
+	"github.com/networkservicemesh/api/pkg/api/registry"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -204,4 +205,28 @@ func (p *byToken) Check(_ context.Context, input any) error {
 		return nil
 	}
 	return status.Error(codes.PermissionDenied, "denied")
+}
+
+func TestFloating_EndpointThatMovedToAnotherDomainIsFollowed(t *testing.T) {
+	inBubble(t, func(w *world) {
+		const name = "endpoint@floating"
+		ctx, cancel := call()
+		defer cancel()
+		gone := &registry.NetworkServiceEndpoint{Name: name, Url: "tcp://10.9.9.9:1"} // died, never unregistered
+		_, err := registry.NewNetworkServiceEndpointRegistryClient(w.cc).Register(ctx, gone)
+		require.NoError(w, err)
+		time.Sleep(time.Minute)
+		w.remote.set(name, "tcp://"+farAddr)
+		for n := range 2 {
+			floating := newRequest(n)
+			floating.Connection.NetworkServiceEndpointName = name
+			began := time.Now()
+			_, err = w.request(floating)
+			require.NoError(w, err)
+			if n > 0 {
+				require.Zero(w, time.Since(began), "known by then")
+			}
+		}
+		require.Len(w, w.far.Conns(), 2)
+	})
 }
