@@ -50,8 +50,8 @@ type conn struct {
 
 	// lastPayload is when a message last went either way, in Unix nanoseconds.
 	lastPayload atomic.Int64
-	// suspected is set while somebody finds out whether the peer is alive.
-	suspected atomic.Bool
+	// examining is taken by who finds out whether the peer is alive.
+	examining chan struct{}
 	// identity names the certificate of the last handshake, and bounded is set
 	// once the end of its life is armed.
 	identity atomic.Pointer[string]

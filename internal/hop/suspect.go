@@ -36,13 +36,15 @@ func (p *Pool) suspect(ctx context.Context, c *conn) (answered func()) {
 	}
 }
 
-// examine checks the peer until the call is answered. One at a time is enough:
-// it stands for all calls on the connection.
+// examine checks the peer until the call is answered. One call's checks stand for
+// all on the connection; when it is answered, those of the next take over.
 func (p *Pool) examine(ctx context.Context, c *conn) {
-	if !c.suspected.CompareAndSwap(false, true) {
+	select {
+	case c.examining <- struct{}{}:
+		defer func() { <-c.examining }()
+	case <-ctx.Done():
 		return
 	}
-	defer c.suspected.Store(false)
 	for ctx.Err() == nil && c.cc.GetState() == connectivity.Ready {
 		// Not the call's context, nor the pool's, which has ended while calls in
 		// flight are waited for: their end is no answer.

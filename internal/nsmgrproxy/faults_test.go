@@ -388,3 +388,28 @@ func TestRestart_FloatingConnectionIsAdopted(t *testing.T) {
 		require.Len(w, w.far.Conns(), 1)
 	})
 }
+
+// A Request that began beside a slower one is looked after when that one has been
+// answered: the refresh is answered from memory, and not by its caller's deadline.
+func TestBlackHole_IsNoticedForEveryRequest(t *testing.T) {
+	inBubble(t, func(w *world) {
+		s, conn := w.watched(1)
+		defer s.end()
+		other := w.establish(2)
+		w.far.Set(lbtest.Faults{RequestDelay: 5 * time.Second})
+		answered := make(chan error, 1)
+		go func() {
+			_, err := w.request(again(other))
+			answered <- err
+		}()
+		time.Sleep(time.Second)
+		w.far.Set(lbtest.Faults{RequestDelay: 8 * time.Second})
+		hole := time.AfterFunc(4500*time.Millisecond, func() { w.wire.Blackhole(farAddr, true) })
+		defer hole.Stop()
+		_, err := w.request(again(conn))
+		require.NoError(w, err)
+		require.NoError(w, <-answered)
+		s.up()
+		s.nothing("no DOWN")
+	})
+}
