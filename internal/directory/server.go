@@ -135,7 +135,10 @@ func (s *server) another(ctx context.Context, route Route, behind []string, err 
 		inbound, err := s.directory.Inbound(ctx, route.Endpoint, behind)
 		return inbound, err == nil && route.Way == Outbound
 	}
-	_, lost := errors.AsType[*hop.TransportError](err)
+	transport, lost := errors.AsType[*hop.TransportError](err)
+	if lost && transport.Sent && len(behind) == 0 {
+		leg.RequestedTwice(ctx)
+	}
 	if !lost && try > 0 {
 		return Route{}, false
 	}

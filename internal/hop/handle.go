@@ -119,6 +119,8 @@ func failFast(opts []grpc.CallOption) []grpc.CallOption {
 type TransportError struct {
 	Target string
 	Err    error
+	// Sent tells that the message had gone out: the far side may have acted on it.
+	Sent bool
 }
 
 func (e *TransportError) Error() string { return fmt.Sprintf("hop: %s: %v", e.Target, e.Err) }
@@ -158,5 +160,5 @@ func (c *call) wrap(ctx context.Context, target string, err error) error {
 		// It was not the caller who gave up, but we who replaced the connection.
 		err = status.Error(codes.Unavailable, "connection replaced: "+status.Convert(err).Message())
 	}
-	return &TransportError{Target: target, Err: err}
+	return &TransportError{Target: target, Err: err, Sent: c.sent.Load()}
 }

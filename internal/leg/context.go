@@ -64,6 +64,16 @@ func CloseBegun(ctx context.Context) {
 	}
 }
 
+// twice is set on a leg whose first Request may have been carried out twice.
+type twice bool
+
+// RequestedTwice says that the far side may have two connections for the current
+// leg: its first Request was lost on the way back, and is sent again.
+func RequestedTwice(ctx context.Context) { *State[twice](ctx) = true }
+
+// MayHaveGhost tells whether that was so.
+func MayHaveGhost(ctx context.Context) bool { return bool(*State[twice](ctx)) }
+
 // State returns what the leg remembers of type T, made at the first use. It
 // belongs to whoever handles the current Request or Close: the turn of the leg
 // is its lock. It is gone when the leg is, and after a Close for reselection.

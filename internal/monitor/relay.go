@@ -49,16 +49,19 @@ type relay struct {
 	moved  func(context.Context) bool
 	log    log.Logger
 	cancel context.CancelFunc
+	// haunted tells that the far side may have a second connection for the leg.
+	haunted bool
 	// answers has a token when a Request of the leg has succeeded.
 	answers chan struct{}
 
 	// Used by the relay's own goroutine alone.
 	lastWord time.Time     // when the far side last said that the leg is there
 	lost     bool          // a stream that showed the leg has ended, and no other has begun
-	flapping bool          // the last stream was too short, or ended for our own sake
+	quiet    bool          // the last stream was too short for a line, or ended for our own sake
 	down     bool          // the loss has been told
 	pause    time.Duration // before the next attempt at a stream
 	asked    time.Time     // when the far side's address was last looked up
+	ghost    string        // the next segment's id in a second connection that has been closed
 }
 
 // errMissing says that the far side does not know the connection, or does not
@@ -99,10 +102,14 @@ func (r *relay) run(ctx context.Context) {
 			return
 		}
 		wait := r.pause/2 + rand.N(r.pause)
+		// A stream of ours that we have cancelled ourselves, for a new connection in
+		// the place of the old one: that is no loss.
+		retired := shown && status.Code(err) == codes.Canceled
 		if shown {
 			r.lastWord = time.Now()
-			r.noteLoss(err, time.Since(began) < steady || status.Code(err) == codes.Canceled)
-			if !r.flapping {
+			short := time.Since(began) < steady
+			r.noteLoss(err, short || retired)
+			if !short {
 				r.pause, wait = firstPause, r.spread()
 			}
 		}
@@ -111,7 +118,7 @@ func (r *relay) run(ctx context.Context) {
 		if r.left() > 0 && (missing || r.elsewhere(ctx)) {
 			r.rerequest(ctx)
 		}
-		if r.left() <= 0 {
+		if r.left() <= 0 && !retired {
 			r.giveUp(ctx, err)
 		}
 		r.rest(ctx, wait, missing)
@@ -149,14 +156,14 @@ func (r *relay) spread() time.Duration {
 }
 
 // noteLoss logs the loss of a stream that had shown the leg. One that was short
-// is a repeat, and one that was cancelled is our own doing, for a new connection;
-// neither is worth a line at INFO, nor is its resumption.
-func (r *relay) noteLoss(err error, short bool) {
+// is a repeat, and one that was cancelled is our own doing; neither is worth a line
+// at INFO, nor is its resumption: then it is quiet.
+func (r *relay) noteLoss(err error, quiet bool) {
 	select {
 	case <-r.answers: // from when all was well; it is no reason to hurry
 	default:
 	}
-	r.lost, r.flapping = true, short
+	r.lost, r.quiet = true, quiet
 	r.table.setLost(r, r.lastWord)
 	r.logf("monitor stream lost, resuming within %s: %v", r.grace, err)
 }
@@ -169,7 +176,7 @@ func (r *relay) noteResumed() {
 }
 
 func (r *relay) logf(format string, args ...any) {
-	if r.flapping {
+	if r.quiet {
 		r.log.Debugf(format, args...)
 		return
 	}

@@ -77,7 +77,9 @@ func (s *server) watch(ctx context.Context, e *entry, told *networkservice.Conne
 		old.answered()
 		return
 	}
-	s.table.replace(e, newRelay(s.table, e, leg.FromContext(ctx), upstream.Retain(), told, s.grace(ctx), s.moved(ctx)))
+	r := newRelay(s.table, e, leg.FromContext(ctx), upstream.Retain(), told, s.grace(ctx), s.moved(ctx))
+	r.haunted = leg.MayHaveGhost(ctx)
+	s.table.replace(e, r)
 }
 
 func (s *server) Close(ctx context.Context, conn *networkservice.Connection) (*emptypb.Empty, error) {

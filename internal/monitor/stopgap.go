@@ -21,8 +21,9 @@ import (
 
 const (
 	// nearEnd is how much life the far side's tokens must have left, beyond the
-	// grace: a far side closes one request's time early, and the refresh has to
-	// be delivered by then.
+	// grace, for the refresh to be delivered in time: a far side closes a connection
+	// one request's time early. That is what the SDK gives a caller's try, and as
+	// much again as a Request of ours may be late (leg.Lateness).
 	nearEnd = 15 * time.Second
 	// deliveryPause is the time before the first attempt to deliver; it doubles up
 	// to maxDeliveryPause for a far side that refuses.
@@ -49,7 +50,7 @@ func (s *server) stopgap(ctx context.Context, e *entry, request *networkservice.
 	return answer
 }
 
-// inGrace returns what is left of the grace of a leg that is UP and whose far
+// inGrace returns what is left of the grace of a leg that is not DOWN and whose far
 // side is good for longer than that, or 0.
 func (t *Table) inGrace(e *entry) time.Duration {
 	t.mu.Lock()
@@ -59,7 +60,7 @@ func (t *Table) inGrace(e *entry) time.Duration {
 
 // graceLeft is inGrace with mu held.
 func (t *Table) graceLeft(e *entry) time.Duration {
-	if !e.told.Set() || e.state != networkservice.State_UP || e.relay == nil || expiresWithin(e.told.Unpack(), e.relay.grace+nearEnd) {
+	if !e.told.Set() || e.state == networkservice.State_DOWN || e.relay == nil || e.nearsEnd(e.relay.grace) {
 		return 0
 	}
 	if e.lost.IsZero() {
@@ -77,6 +78,7 @@ func (t *Table) tellLastKnown(e *entry, renewed *networkservice.Connection) *net
 		return nil
 	}
 	answer := e.told.Unpack()
+	answer.State = networkservice.State_UP // also where a refresh had been asked for: here it is
 	for i := 0; i <= int(answer.GetPath().GetIndex()); i++ {
 		answer.Path.PathSegments[i] = proto.CloneOf(renewed.GetPath().GetPathSegments()[i])
 	}
@@ -84,11 +86,18 @@ func (t *Table) tellLastKnown(e *entry, renewed *networkservice.Connection) *net
 	return answer.Clone()
 }
 
-// expiresWithin looks at our own token, which is the one that the far side holds
-// against us, and at those behind it.
-func expiresWithin(conn *networkservice.Connection, d time.Duration) bool {
+// nearsEnd tells whether the leg's far side may end it soon after the grace. It looks
+// at our own token, which is the one that the far side holds against us, and at those
+// behind it. The caller holds mu of the table.
+func (e *entry) nearsEnd(grace time.Duration) bool {
+	conn := e.told.Unpack()
 	for i, segment := range conn.GetPath().GetPathSegments() {
-		if i >= int(conn.GetPath().GetIndex()) && segment.GetExpires() != nil && time.Until(segment.GetExpires().AsTime()) < d {
+		if i < int(conn.GetPath().GetIndex()) || segment.GetExpires() == nil {
+			continue
+		}
+		expires := segment.GetExpires().AsTime()
+		early := nearEnd + leg.Lateness(expires.Sub(e.answered))
+		if time.Until(expires) < grace+early {
 			return true
 		}
 	}

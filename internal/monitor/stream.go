@@ -62,7 +62,11 @@ func (r *relay) selector() *networkservice.MonitorScopeSelector {
 func (r *relay) bring(event *networkservice.ConnectionEvent) {
 	for _, conn := range event.GetConnections() {
 		if r.ours.about(conn) {
-			r.table.hear(r, word{conn: conn, deleted: event.GetType() == networkservice.ConnectionEventType_DELETE})
+			deleted := event.GetType() == networkservice.ConnectionEventType_DELETE
+			r.table.hear(r, word{conn: conn, deleted: deleted})
+			if !deleted {
+				r.closeGhost(conn)
+			}
 		}
 	}
 }
@@ -70,11 +74,12 @@ func (r *relay) bring(event *networkservice.ConnectionEvent) {
 // take takes an initial state. It returns false if the leg is not in it.
 func (r *relay) take(event *networkservice.ConnectionEvent, answers int) (shown bool) {
 	for _, conn := range event.GetConnections() {
-		if r.ours.about(conn) && r.table.resume(r, word{conn: conn}, answers) {
-			return true
+		if r.ours.about(conn) {
+			r.closeGhost(conn)
+			shown = r.table.resume(r, word{conn: conn}, answers) || shown
 		}
 	}
-	return false
+	return shown
 }
 
 // refused tells a far side that ends the stream by its own word from a way that

@@ -413,3 +413,30 @@ func TestBlackHole_IsNoticedForEveryRequest(t *testing.T) {
 		s.nothing("no DOWN")
 	})
 }
+
+// The far side had acted on a first Request whose answer was lost. It cannot know the
+// second for the same, and is left with one connection all the same.
+func TestFirstRequest_CutInMidCallLeavesNoSecondLeg(t *testing.T) {
+	inBubble(t, func(w *world) {
+		s := w.subscribe(1)
+		defer s.end()
+		w.far.Set(lbtest.Faults{RequestDelay: 2 * time.Second})
+		cut := time.AfterFunc(time.Second, func() {
+			w.far.Set(lbtest.Faults{})
+			w.wire.Cut(farAddr)
+		})
+		defer cut.Stop()
+		conn, err := w.request(newRequest(1))
+		require.NoError(w, err)
+		time.Sleep(20 * time.Second)
+		require.Len(w, w.far.Requests(), 2)
+		require.Len(w, w.far.Closes(), 1, "the ghost")
+		require.Len(w, w.far.Conns(), 1)
+		require.Contains(w, w.far.Conns(), conn.GetPath().GetPathSegments()[4].GetId(), "what was answered stays")
+		s.up()
+		s.nothing("no word of the other")
+		conn = w.refreshing(s, conn, 2)
+		require.NoError(w, w.close(conn))
+		require.Empty(w, w.far.Conns())
+	})
+}

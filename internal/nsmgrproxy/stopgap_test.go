@@ -149,3 +149,21 @@ func TestContract_NearTheFarExpiriesARefreshIsNotAnsweredFromMemory(t *testing.T
 		require.Equal(w, codes.Unavailable, status.Code(err), "%v", err)
 	})
 }
+
+func TestContract_RefreshThatWasAskedForInAnOutageIsAnsweredToo(t *testing.T) {
+	inBubble(t, func(w *world) {
+		s, conn := w.watched(1)
+		defer s.end()
+		w.far.Say(setState(networkservice.State_REFRESH_REQUESTED))
+		s.one(networkservice.ConnectionEventType_UPDATE, networkservice.State_REFRESH_REQUESTED)
+		w.wire.Refuse(farAddr, true)
+		w.wire.Cut(farAddr)
+		_, err := w.request(again(conn))
+		require.NoError(w, err)
+		s.up()
+		w.wire.Refuse(farAddr, false)
+		time.Sleep(10 * time.Second)
+		require.Len(w, w.far.Requests(), 2, "delivered")
+		s.nothing("and not told again")
+	})
+}

@@ -1,0 +1,73 @@
+package monitor
+
+import (
+	"context"
+	"time"
+
+	"github.com/networkservicemesh/api/pkg/api/networkservice"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/guard"
+)
+
+// A first Request whose answer was lost is sent again, and a stock far side then has
+// two connections for our segment: the one that it answered, and a ghost. It would
+// hold addresses and an interface of the endpoint until its token runs out. The far
+// side shows it to us, so it can be closed along its own path.
+//
+// Only a leg of which that may be so is looked after: to anybody else another
+// connection behind our segment may be what another replica of this proxy has made.
+
+// ghostTimeout is how long the far side may take to close one: as long as the SDK gives
+// a caller's try. It is not asked again; its token ends what is left.
+const ghostTimeout = 15 * time.Second
+
+// closeGhost closes a connection that the far side shows behind our segment and that
+// is not the leg's, once.
+func (r *relay) closeGhost(far *networkservice.Connection) {
+	if !r.haunted || far.GetState() == networkservice.State_DOWN {
+		return
+	}
+	ghost := r.table.ghost(r, far)
+	if ghost == nil || ghost.GetNextPathSegment().GetId() == r.ghost {
+		return
+	}
+	r.ghost = ghost.GetNextPathSegment().GetId()
+	r.log.Info("closing what a lost request has left at the far side")
+	r.table.background(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, ghostTimeout)
+		defer cancel()
+		if _, err := networkservice.NewNetworkServiceClient(r.hop).Close(ctx, ghost); err != nil {
+			r.log.Warnf("closing what a lost request has left: %v", err)
+		}
+	})
+}
+
+// ghost returns what is to be closed, or nil if the far side's connection is the
+// leg's own, or may become it.
+func (t *Table) ghost(r *relay, far *networkservice.Connection) *networkservice.Connection {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := r.entry
+	if e.relay != r || e.inFlight || !e.told.Set() {
+		return nil
+	}
+	told := e.told.Unpack()
+	if sameLeg(told, far) {
+		return nil
+	}
+	told.Path = joinPaths(told.GetPath(), far.GetPath())
+	return told
+}
+
+// background runs f on a goroutine of the table, unless that has ended.
+func (t *Table) background(f func(ctx context.Context)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.done {
+		return
+	}
+	t.wg.Go(func() {
+		defer guard.Recover(t.ctx, "a goroutine of the monitor")
+		f(t.ctx)
+	})
+}
