@@ -31,12 +31,12 @@ func newAuthorization(ctx context.Context, c *config.Config) (_ []nsmgrproxy.Opt
 	if err != nil {
 		return nil, nil, err
 	}
-	owners := authz.NewOwners()
+	owners := authz.NewOwners(subscriptions)
 	server := authorize.WithPolicies(c.RegistryServerPolicies...)
 	client := authorize.WithPolicies(c.RegistryClientPolicies...)
 	return []nsmgrproxy.Option{
 		nsmgrproxy.WithAuthorizeServer(authz.NewServer(owners)),
-		nsmgrproxy.WithAuthorizeMonitorConnectionServer(authz.NewMonitorConnectionServer(subscriptions, owners)),
+		nsmgrproxy.WithAuthorizeMonitorConnectionServer(authz.NewMonitorConnectionServer(owners)),
 		nsmgrproxy.WithAuthorizeNSRegistryServer(authorize.NewNetworkServiceRegistryServer(server)),
 		nsmgrproxy.WithAuthorizeNSERegistryServer(authorize.NewNetworkServiceEndpointRegistryServer(server)),
 		nsmgrproxy.WithAuthorizeNSRegistryClient(authorize.NewNetworkServiceRegistryClient(client)),

@@ -28,6 +28,8 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/leg"
 )
 
 // Policy is one OPA policy.
@@ -62,45 +64,60 @@ func check(ctx context.Context, policies []Policy, input any) error {
 	return nil
 }
 
-// Owners knows whose each connection is.
+// Owners knows whose each connection is, if there is a policy that asks.
 type Owners struct {
+	policies []Policy
+
 	mu    sync.Mutex
-	peers map[string]string              // SPIFFE IDs by connection; guarded by mu
+	owned map[string]owner               // by connection; guarded by mu
 	ids   map[string]map[string]struct{} // connections by SPIFFE ID; guarded by mu
 }
 
-// NewOwners makes the record that a server and its monitor server share.
-func NewOwners() *Owners {
-	return &Owners{peers: make(map[string]string), ids: make(map[string]map[string]struct{})}
+// owner is the peer whose connection it is, and the leg that it goes on with.
+type owner struct {
+	peer string
+	leg  *leg.Leg
 }
 
-func (o *Owners) set(id, peer string) {
+// NewOwners makes the record that a server and its monitor server share.
+func NewOwners(policies []Policy) *Owners {
+	return &Owners{policies: policies, owned: make(map[string]owner), ids: make(map[string]map[string]struct{})}
+}
+
+func (o *Owners) set(id, peer string, l *leg.Leg) {
+	if len(o.policies) == 0 {
+		return
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.drop(id)
-	o.peers[id] = peer
+	o.owned[id] = owner{peer: peer, leg: l}
 	if o.ids[peer] == nil {
 		o.ids[peer] = make(map[string]struct{})
 	}
 	o.ids[peer][id] = struct{}{}
 }
 
-func (o *Owners) remove(id string) {
+// remove forgets a connection at the end of its leg, unless another leg has taken it
+// over.
+func (o *Owners) remove(id string, l *leg.Leg) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.drop(id)
+	if o.owned[id].leg == l {
+		o.drop(id)
+	}
 }
 
-// drop is remove with mu held.
+// drop is called with mu held.
 func (o *Owners) drop(id string) {
-	peer, ok := o.peers[id]
+	owner, ok := o.owned[id]
 	if !ok {
 		return
 	}
-	delete(o.peers, id)
-	delete(o.ids[peer], id)
-	if len(o.ids[peer]) == 0 {
-		delete(o.ids, peer)
+	delete(o.owned, id)
+	delete(o.ids[owner.peer], id)
+	if len(o.ids[owner.peer]) == 0 {
+		delete(o.ids, owner.peer)
 	}
 }
 
@@ -178,6 +195,9 @@ func (g *gate) authorize(ctx context.Context, conn *networkservice.Connection) e
 
 type ownership struct{ owners *Owners }
 
+// known is under what id the hop before us knows the current leg.
+type known string
+
 // NewServer is the element that notes whose each connection is.
 func NewServer(owners *Owners) networkservice.NetworkServiceServer {
 	return &ownership{owners: owners}
@@ -186,26 +206,29 @@ func NewServer(owners *Owners) networkservice.NetworkServiceServer {
 func (o *ownership) Request(ctx context.Context, request *networkservice.NetworkServiceRequest) (*networkservice.Connection, error) {
 	before := request.GetConnection().GetPrevPathSegment().GetId()
 	conn, err := next.Server(ctx).Request(ctx, request)
-	if err == nil && before != "" {
-		o.owners.set(before, peerOf(ctx))
+	if err != nil || before == "" {
+		return conn, err
 	}
-	return conn, err
+	l, last := leg.FromContext(ctx), leg.State[known](ctx)
+	if *last != known(before) {
+		o.owners.remove(string(*last), l) // it comes another way by now
+	}
+	*last = known(before)
+	o.owners.set(before, peerOf(ctx), l)
+	return conn, nil
 }
 
 func (o *ownership) Close(ctx context.Context, conn *networkservice.Connection) (*emptypb.Empty, error) {
-	o.owners.remove(conn.GetPrevPathSegment().GetId())
+	o.owners.remove(conn.GetPrevPathSegment().GetId(), leg.FromContext(ctx))
 	return next.Server(ctx).Close(ctx, conn)
 }
 
-type monitorServer struct {
-	policies []Policy
-	owners   *Owners
-}
+type monitorServer struct{ owners *Owners }
 
 // NewMonitorConnectionServer is the element that authorizes subscriptions by what
 // the subscriber has requested.
-func NewMonitorConnectionServer(policies []Policy, owners *Owners) networkservice.MonitorConnectionServer {
-	return &monitorServer{policies: policies, owners: owners}
+func NewMonitorConnectionServer(owners *Owners) networkservice.MonitorConnectionServer {
+	return &monitorServer{owners: owners}
 }
 
 // subscription is the input of a monitor policy, with the names that the SDK's
@@ -218,7 +241,7 @@ type subscription struct {
 
 func (m *monitorServer) MonitorConnections(selector *networkservice.MonitorScopeSelector, stream networkservice.MonitorConnection_MonitorConnectionsServer) error {
 	ctx := stream.Context()
-	if len(m.policies) == 0 {
+	if len(m.owners.policies) == 0 {
 		return monitornext.MonitorConnectionServer(ctx).MonitorConnections(selector, stream)
 	}
 	id := peerOf(ctx)
@@ -226,7 +249,7 @@ func (m *monitorServer) MonitorConnections(selector *networkservice.MonitorScope
 	for _, segment := range selector.GetPathSegments() {
 		input.Selected = append(input.Selected, segment.GetId())
 	}
-	if err := check(ctx, m.policies, input); err != nil {
+	if err := check(ctx, m.owners.policies, input); err != nil {
 		return err
 	}
 	return monitornext.MonitorConnectionServer(ctx).MonitorConnections(selector, stream)

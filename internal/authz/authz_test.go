@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/authz"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/identity/identitytest"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/leg"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -93,9 +95,9 @@ func TestMonitor_OnlyWhoRequestedAConnectionWatchesIt(t *testing.T) {
 	policies, err := authz.Load([]string{"etc/nsm/opa/monitor/.*.rego"})
 	require.NoError(t, err)
 	require.NotEmpty(t, policies)
-	owners, b := authz.NewOwners(), new(behind)
+	owners, b := authz.NewOwners(policies), new(behind)
 	server := chain.NewNetworkServiceServer(authz.NewServer(owners), b)
-	monitor := next.NewMonitorConnectionServer(authz.NewMonitorConnectionServer(policies, owners), b)
+	monitor := next.NewMonitorConnectionServer(authz.NewMonitorConnectionServer(owners), b)
 	forwarder, other := newNeighbour(t, "forwarder"), newNeighbour(t, "other")
 
 	require.Equal(t, codes.PermissionDenied, watch(monitor, forwarder, "a"), "nothing requested yet")
@@ -122,9 +124,9 @@ func TestMonitor_OnlyWhoRequestedAConnectionWatchesIt(t *testing.T) {
 func TestOwners_AConnectionBelongsToWhoRequestedItLast(t *testing.T) {
 	policies, err := authz.Load([]string{"etc/nsm/opa/monitor/.*.rego"})
 	require.NoError(t, err)
-	owners, b := authz.NewOwners(), new(behind)
+	owners, b := authz.NewOwners(policies), new(behind)
 	server := chain.NewNetworkServiceServer(authz.NewServer(owners), b)
-	monitor := next.NewMonitorConnectionServer(authz.NewMonitorConnectionServer(policies, owners), b)
+	monitor := next.NewMonitorConnectionServer(authz.NewMonitorConnectionServer(owners), b)
 	before, after := newNeighbour(t, "before"), newNeighbour(t, "after")
 	for _, n := range []*neighbour{before, after} {
 		_, err = server.Request(n.context(), n.request("a"))
@@ -135,6 +137,39 @@ func TestOwners_AConnectionBelongsToWhoRequestedItLast(t *testing.T) {
 	_, err = server.Close(before.context(), before.request("a").GetConnection())
 	require.NoError(t, err)
 	require.Equal(t, codes.PermissionDenied, watch(monitor, after, "a"), "closed is closed, whoever did it")
+}
+
+func TestOwners_FollowTheLegs(t *testing.T) {
+	policies, err := authz.Load([]string{"etc/nsm/opa/monitor/.*.rego"})
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	defer wg.Wait()
+	defer cancel()
+	owners, b := authz.NewOwners(policies), new(behind)
+	server := chain.NewNetworkServiceServer(leg.NewServer(leg.New(ctx, &wg)), authz.NewServer(owners), b)
+	monitor := next.NewMonitorConnectionServer(authz.NewMonitorConnectionServer(owners), b)
+	forwarder := newNeighbour(t, "forwarder")
+	send := func(id, ours string) *networkservice.Connection {
+		r := forwarder.request(id)
+		r.Connection.Id, r.Connection.Path.PathSegments[1].Id = ours, ours
+		conn, err := server.Request(forwarder.context(), r)
+		require.NoError(t, err)
+		return conn
+	}
+	conn := send("a", "ours")
+	require.Equal(t, codes.OK, watch(monitor, forwarder, "a"))
+	conn = send("b", "ours")
+	require.Equal(t, codes.OK, watch(monitor, forwarder, "b"))
+	require.Equal(t, codes.PermissionDenied, watch(monitor, forwarder, "a"), "it comes another way by now")
+
+	newer := send("b", "ours anew")
+	_, err = server.Close(forwarder.context(), conn.Clone())
+	require.NoError(t, err)
+	require.Equal(t, codes.OK, watch(monitor, forwarder, "b"), "another leg has taken it over")
+	_, err = server.Close(forwarder.context(), newer.Clone())
+	require.NoError(t, err)
+	require.Equal(t, codes.PermissionDenied, watch(monitor, forwarder, "b"))
 }
 
 func TestRequest_TokenOfAnotherIsRefused(t *testing.T) {

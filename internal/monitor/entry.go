@@ -54,7 +54,7 @@ func (t *Table) begin(id string) *entry {
 // old one was closed for a new selection, is gone.
 func (t *Table) failed(id string, e *entry) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	defer t.unlock()
 	e.inFlight = false
 	switch {
 	case !e.told.Set():
@@ -71,7 +71,7 @@ func (t *Table) failed(id string, e *entry) {
 // brings something that the subscribers did not know.
 func (t *Table) answered(e *entry, told *networkservice.Connection, owner string, inPlace bool) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	defer t.unlock()
 	before := e.told
 	e.inFlight, e.closed, e.owed = false, false, false
 	e.owner = owner
@@ -167,7 +167,7 @@ func (t *Table) opening(r *relay) int {
 // news, the far side is to be asked instead.
 func (t *Table) resume(r *relay, w word, answers int) (shown bool) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	defer t.unlock()
 	e := r.entry
 	if e.relay != r || !e.told.Set() {
 		return true // the relay is about to end

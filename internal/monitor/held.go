@@ -22,7 +22,7 @@ const (
 // listened to.
 func (t *Table) hear(r *relay, w word) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	defer t.unlock()
 	if e := r.entry; e.relay == r && e.told.Set() {
 		t.weigh(e, w)
 	}
@@ -53,7 +53,7 @@ func (t *Table) judge(e *entry, w word) {
 		return
 	}
 	if conn.GetState() == networkservice.State_DOWN {
-		t.logger(conn.GetId()).Info("down: said by the far side")
+		t.said = append(t.said, conn.GetId())
 	}
 	t.tell(e, conn)
 }
@@ -123,7 +123,7 @@ func (t *Table) startDoubt(e *entry) {
 	var timer *time.Timer
 	timer = time.AfterFunc(doubtFor, func() {
 		t.mu.Lock()
-		defer t.mu.Unlock()
+		defer t.unlock()
 		if e.doubt != timer || t.done {
 			return
 		}

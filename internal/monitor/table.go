@@ -26,6 +26,9 @@ type Table struct {
 	behind      map[string][]*entry
 	subscribers subscribers
 	done        bool
+	// said are the legs of which the far side has just said that they are down. They
+	// are logged when mu is free.
+	said []string
 }
 
 var _ networkservice.MonitorConnectionServer = (*Table)(nil)
@@ -44,6 +47,16 @@ func NewTable(ctx context.Context, wg *sync.WaitGroup) *Table {
 		t.end()
 	})
 	return t
+}
+
+// unlock gives mu back, and logs what came about under it.
+func (t *Table) unlock() {
+	said := t.said
+	t.said = nil
+	t.mu.Unlock()
+	for _, id := range said {
+		t.logger(id).Info("down: said by the far side")
+	}
 }
 
 func (t *Table) end() {
