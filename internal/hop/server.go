@@ -83,8 +83,9 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 }
 
 // checkAnswer holds the far side's answer against the path that was sent: who
-// comes before it on the path, itself excepted, is not its to say. What stands
-// after us may be new. The elements before ours rely on it.
+// comes before us, and until when they are good, is not the far side's to say, and
+// stays as it was sent. Of our own segment it says which token of ours it goes by.
+// What stands after us may be new. The elements before ours rely on it.
 func checkAnswer(conn *networkservice.Connection, sent *networkservice.Path) error {
 	index := int(sent.GetIndex())
 	segments := conn.GetPath().GetPathSegments()
@@ -94,6 +95,9 @@ func checkAnswer(conn *networkservice.Connection, sent *networkservice.Path) err
 	for i, segment := range sent.GetPathSegments()[:index+1] {
 		if segments[i].GetId() != segment.GetId() {
 			return status.Errorf(codes.Internal, "the far side's answer has another id at place %d of the path", i)
+		}
+		if i < index {
+			segments[i] = segment
 		}
 	}
 	conn.Path.Index, conn.Id = sent.GetIndex(), segments[index].GetId()

@@ -12,20 +12,25 @@ import (
 )
 
 // tunnel is what a leg remembers of its addresses, so that a refresh is
-// translated like the first Request, whatever the map says by then.
+// translated like the first Request, whatever the map says by then: those of the
+// last good Request, and no others.
 type tunnel struct {
 	external map[string]string
 }
 
-func (t *tunnel) translate(m *Map, addr string) string {
-	if external, ok := t.external[addr]; ok {
-		return external
+// translation is one Request's use of the map.
+type translation struct {
+	addresses *Map
+	last      map[string]string // of the last good Request
+	used      map[string]string
+}
+
+func (t *translation) of(addr string) string {
+	external, ok := t.last[addr]
+	if !ok {
+		external = t.addresses.External(addr)
 	}
-	if t.external == nil {
-		t.external = make(map[string]string, 1)
-	}
-	external := m.External(addr)
-	t.external[addr] = external
+	t.used[addr] = external
 	return external
 }
 
@@ -50,6 +55,10 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 		mechanisms = append(mechanisms[:len(mechanisms):len(mechanisms)], m)
 	}
 	memory := leg.State[tunnel](ctx)
+	translate := &translation{addresses: s.addresses, last: memory.external, used: make(map[string]string, 1)}
+	if memory.external == nil {
+		translate.last = adopted(request.GetConnection())
+	}
 	clientSide := false
 	for _, m := range mechanisms {
 		params := m.GetParameters()
@@ -58,7 +67,7 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 			continue
 		}
 		if clientSide = params[common.SrcOriginalIP] == ""; clientSide {
-			params[common.SrcIP] = memory.translate(s.addresses, src)
+			params[common.SrcIP] = translate.of(src)
 			params[common.SrcOriginalIP] = src
 		} else {
 			params[common.DstIP] = ""
@@ -78,10 +87,23 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 			params[common.SrcOriginalIP] = ""
 		}
 	} else if dst := params[common.DstIP]; dst != "" {
-		params[common.DstIP] = memory.translate(s.addresses, dst)
+		params[common.DstIP] = translate.of(dst)
 		params[common.DstOriginalIP] = dst
 	}
+	memory.external = translate.used
 	return conn, nil
+}
+
+// adopted is what an earlier process had answered on the endpoint's side, as the
+// refresh of its leg brings it back. (On the client's side nothing tells it: the
+// answer has had its own address put back.)
+func adopted(conn *networkservice.Connection) map[string]string {
+	params := conn.GetMechanism().GetParameters()
+	original, external := params[common.DstOriginalIP], params[common.DstIP]
+	if conn.GetNextPathSegment() == nil || original == "" || external == "" {
+		return nil
+	}
+	return map[string]string{original: external}
 }
 
 func (s *server) Close(ctx context.Context, conn *networkservice.Connection) (*emptypb.Empty, error) {

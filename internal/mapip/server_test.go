@@ -131,6 +131,27 @@ func TestServer_EndpointsSide(t *testing.T) {
 	}
 }
 
+// The first that a restarted proxy sees of a live tunnel is its refresh. Whatever the
+// map says by then, or does not say yet, the tunnel keeps its address.
+func TestServer_AdoptedTunnelIsNotFlipped(t *testing.T) {
+	for name, addresses := range map[string]map[string]string{"map changed": {"10.0.0.1": "2.2.2.2"}, "map not there yet": nil} {
+		t.Run(name, func(t *testing.T) {
+			server := chainOf(t, mapip.Static(addresses), &far{dst: "10.0.0.1"})
+			r := first(vxlan.MECHANISM, nil)
+			r.Connection.Mechanism = &networkservice.Mechanism{Type: vxlan.MECHANISM, Parameters: map[string]string{
+				"src_ip": "8.8.8.8", "orig_src_ip": "10.8.8.8", "dst_ip": "1.1.1.1", "orig_dst_ip": "10.0.0.1",
+			}}
+			r.Connection.Path.PathSegments = append(r.Connection.Path.PathSegments, &networkservice.PathSegment{Id: "next"})
+			for range 2 {
+				conn, err := server.Request(t.Context(), r.Clone())
+				require.NoError(t, err)
+				require.Equal(t, "1.1.1.1", conn.GetMechanism().GetParameters()["dst_ip"])
+				require.Equal(t, "10.0.0.1", conn.GetMechanism().GetParameters()["orig_dst_ip"])
+			}
+		})
+	}
+}
+
 func TestServer_MechanismWithoutAddressesIsLeftAlone(t *testing.T) {
 	f := new(far)
 	server := chainOf(t, mapip.Static(map[string]string{"": "1.1.1.1"}), f)
