@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -211,6 +212,44 @@ func TestRequest(t *testing.T) {
 				require.Zero(t, b.passed)
 			}
 		})
+	}
+}
+
+// What comes beside a Request takes the place of what is in it.
+func TestRequest_TokenBesideItKeepsToTheSameLimits(t *testing.T) {
+	b := new(behind)
+	server := chain.NewNetworkServiceServer(guard.NewServer(log.Empty()), b)
+	const token, expires = "nsm-client-token", "nsm-client-token-expires"
+	soon := time.Now().Add(time.Hour).Format(time.RFC3339Nano)
+	for name, c := range map[string]struct {
+		header []string
+		field  string
+	}{
+		"as the SDK sends it":   {[]string{token, "a.b.c", expires, soon}, ""},
+		"none":                  {nil, ""},
+		"not a JWT":             {[]string{token, "secret", expires, soon}, token},
+		"huge":                  {[]string{token, "a.b." + strings.Repeat("c", 9<<10), expires, soon}, token},
+		"two tokens":            {[]string{token, "a.b.c", token, "d.e.f", expires, soon}, token},
+		"two expiries":          {[]string{token, "a.b.c", expires, soon, expires, soon}, token},
+		"expiry is no time":     {[]string{token, "a.b.c", expires, "tomorrow"}, expires},
+		"expiry in 8,000 years": {[]string{token, "a.b.c", expires, "9999-12-31T23:59:59Z"}, expires},
+	} {
+		ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs(c.header...))
+		b.passed = 0
+		_, err := server.Request(ctx, good())
+		_, closeErr := server.Close(ctx, good().GetConnection())
+		if c.field == "" {
+			require.NoError(t, err, name)
+			require.NoError(t, closeErr, name)
+			require.Equal(t, 2, b.passed)
+			continue
+		}
+		for _, err := range []error{err, closeErr} {
+			require.Equal(t, codes.InvalidArgument, status.Code(err), name)
+			require.ErrorContains(t, err, "header "+c.field, name)
+			require.NotContains(t, err.Error(), "secret", "the value is not repeated")
+		}
+		require.Zero(t, b.passed, name)
 	}
 }
 

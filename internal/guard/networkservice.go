@@ -22,7 +22,7 @@ func (s server) Request(ctx context.Context, request *networkservice.NetworkServ
 	ctx = log.WithLog(ctx, s.logger)
 	defer logged(ctx, "Request", request.GetConnection().GetId(), &err)
 	defer recovered(ctx, "Request", &err)
-	if err := checkRequest(request); err != nil {
+	if err := first(checkCall(ctx), checkRequest(request)); err != nil {
 		return nil, err
 	}
 	return next.Server(ctx).Request(ctx, request)
@@ -32,7 +32,7 @@ func (s server) Close(ctx context.Context, conn *networkservice.Connection) (_ *
 	ctx = log.WithLog(ctx, s.logger)
 	defer logged(ctx, "Close", conn.GetId(), &err)
 	defer recovered(ctx, "Close", &err)
-	if err := checkConnection(conn); err != nil {
+	if err := first(checkCall(ctx), checkConnection(conn)); err != nil {
 		return nil, err
 	}
 	return next.Server(ctx).Close(ctx, conn)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/leg"
 )
@@ -83,5 +84,19 @@ func TestRerequest_IsNotSentAfterARefreshThatItWaitedFor(t *testing.T) {
 		<-done
 		<-done
 		require.Equal(t, []string{"request", "request"}, b.seen())
+	})
+}
+
+func TestExpiry_OfOurOwnTokenEndsALegWhoseCallersWouldLastForYears(t *testing.T) {
+	inBubble(t, func(t *testing.T, server networkservice.NetworkServiceServer, table *leg.Table, b *behind) {
+		b.lifetime = 9 * 365 * 24 * time.Hour
+		r := request()
+		r.Connection.Path.PathSegments[1].Expires = timestamppb.New(time.Now().Add(10 * time.Minute))
+		_, err := server.Request(t.Context(), r)
+		require.NoError(t, err)
+		time.Sleep(10*time.Minute - time.Second)
+		require.Equal(t, 1, table.Len())
+		time.Sleep(2 * time.Second)
+		require.Equal(t, []string{"request", "close at expiry"}, b.seen())
 	})
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
 	"github.com/networkservicemesh/sdk/pkg/tools/log"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/guard"
 )
@@ -26,23 +27,30 @@ func requestTime(ctx context.Context) time.Duration {
 	return min(max(0, time.Until(deadline)), closeTimeout)
 }
 
-// startExpiry arms the timer for the previous hop's token, in the place of the
-// earlier one. The caller has the turn.
+// startExpiry arms the timer for the end of the leg, in the place of the earlier one.
+// That is when the previous hop's token runs out, or our own: the far side holds that
+// one against us, and a caller must not keep a leg here for years that has ended
+// there. The caller has the turn.
 func (l *Leg) startExpiry(conn *networkservice.Connection, early time.Duration) {
 	l.stopExpiry()
-	prev := conn.GetPrevPathSegment()
-	if prev == nil {
-		// A client that calls the proxy itself has no hop before us; its
-		// leg lives as long as our own token.
-		prev = conn.GetCurrentPathSegment()
-	}
-	if prev.GetExpires() == nil {
+	expires := earliest(conn.GetPrevPathSegment().GetExpires(), conn.GetCurrentPathSegment().GetExpires())
+	if expires.IsZero() {
 		return
 	}
 	armed := l.armed
-	l.expiry = time.AfterFunc(max(time.Until(prev.GetExpires().AsTime())-early, soon), func() {
+	l.expiry = time.AfterFunc(max(time.Until(expires)-early, soon), func() {
 		l.table.background(func(ctx context.Context) { l.expire(ctx, armed) })
 	})
+}
+
+// earliest returns the first of the times that are there, or zero.
+func earliest(times ...*timestamppb.Timestamp) (first time.Time) {
+	for _, t := range times {
+		if t != nil && (first.IsZero() || t.AsTime().Before(first)) {
+			first = t.AsTime()
+		}
+	}
+	return first
 }
 
 // stopExpiry disarms the timer. One that has fired already and waits for its
