@@ -211,6 +211,10 @@ func (p *Pool) dialOptions(c *conn) []grpc.DialOption {
 		// The pool decides when a hop is no longer needed, not a timer in gRPC.
 		grpc.WithIdleTimeout(0),
 		grpc.WithSharedWriteBuffer(true),
+		// What a far side says is bounded as what callers say: it is kept, and passed
+		// on to them.
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(guard.MaxMessage)),
+		grpc.WithMaxHeaderListSize(guard.MaxHeaders),
 	)
 	if p.opts.ProbeInterval > 0 {
 		opts = append(opts, grpc.WithKeepaliveParams(keepalive.ClientParameters{

@@ -223,10 +223,11 @@ func (l *Leg) forsaken() {
 
 // keep remembers a good request and its answer. The caller has the turn.
 func (l *Leg) keep(request *networkservice.NetworkServiceRequest, answer *networkservice.Connection) {
-	l.request = packed.Pack(&networkservice.NetworkServiceRequest{
-		Connection:           answer,
-		MechanismPreferences: request.GetMechanismPreferences(),
-	})
+	if !l.kept.Set() {
+		l.kept = packed.Pack(answer)
+	}
+	l.answer, l.kept = l.kept, packed.Message[*networkservice.Connection]{}
+	l.request = packed.Pack(&networkservice.NetworkServiceRequest{MechanismPreferences: request.GetMechanismPreferences()})
 	l.established = true
 	l.good.Add(1)
 }

@@ -1,6 +1,12 @@
 package leg
 
-import "context"
+import (
+	"context"
+
+	"github.com/networkservicemesh/api/pkg/api/networkservice"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/packed"
+)
 
 type (
 	legKey    struct{}
@@ -61,6 +67,14 @@ func withClosing(ctx context.Context, c *closing) context.Context {
 func CloseBegun(ctx context.Context) {
 	if c, ok := ctx.Value(closeKey{}).(*closing); ok {
 		c.begun = true
+	}
+}
+
+// Answered hands over the answer to the current Request as the caller keeps it, UP, so
+// that it is kept once. The elements between leave the answer as it is.
+func Answered(ctx context.Context, answer packed.Message[*networkservice.Connection]) {
+	if l := FromContext(ctx); l != nil {
+		l.kept = answer
 	}
 }
 

@@ -41,6 +41,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/guard"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/packed"
 )
 
@@ -56,9 +57,12 @@ type Leg struct {
 	// gone is set when the leg has left the table: whoever waited for its turn
 	// starts over with the leg that came after it.
 	gone bool
-	// request is the last good request as it arrived, with the connection that
-	// was answered in it.
+	// answer is the connection that was answered to the last good request, and
+	// request is what else was in that, as it arrived.
+	answer  packed.Message[*networkservice.Connection]
 	request packed.Message[*networkservice.NetworkServiceRequest]
+	// kept is the answer to the current request as an element below has it already.
+	kept packed.Message[*networkservice.Connection]
 	// arrived is until when the hop before us was good for by the last good request
 	// as it arrived: by its path, that is, and not by its call.
 	arrived time.Time
@@ -201,7 +205,15 @@ func (l *Leg) leave() { l.turn <- struct{}{} }
 
 // last is a copy of the connection as it was last answered. The caller has the
 // turn.
-func (l *Leg) last() *networkservice.Connection { return l.request.Unpack().GetConnection() }
+func (l *Leg) last() *networkservice.Connection { return l.answer.Unpack() }
+
+// lastRequest is a copy of the last good request, with the connection that was
+// answered. The caller has the turn.
+func (l *Leg) lastRequest() *networkservice.NetworkServiceRequest {
+	request := l.request.Unpack()
+	request.Connection = l.last()
+	return request
+}
 
 // drop takes the leg out of the table. The caller has the turn.
 func (l *Leg) drop() {
@@ -225,7 +237,8 @@ func (l *Leg) forgetOrigin() {
 	l.origin = nil
 }
 
-// caller is the part of an incoming call's context that outlives the call.
+// caller is the part of an incoming call's context that outlives the call: who it
+// was, and with what token. Its other headers may be of any size.
 type caller struct {
 	peer *peer.Peer
 	md   metadata.MD
@@ -234,7 +247,14 @@ type caller struct {
 func callerOf(ctx context.Context) caller {
 	var c caller
 	c.peer, _ = peer.FromContext(ctx)
-	c.md, _ = metadata.FromIncomingContext(ctx)
+	for _, header := range []string{guard.TokenHeader, guard.ExpiresHeader} {
+		if values := metadata.ValueFromIncomingContext(ctx, header); len(values) > 0 {
+			if c.md == nil {
+				c.md = make(metadata.MD, 2)
+			}
+			c.md[header] = values
+		}
+	}
 	return c
 }
 

@@ -15,7 +15,7 @@ func Pure(ctx context.Context) bool {
 	if l == nil || !l.established || l.incoming == nil {
 		return false
 	}
-	return pure(l.incoming, l.request.Unpack())
+	return pure(l.incoming, l.lastRequest())
 }
 
 func pure(incoming, last *networkservice.NetworkServiceRequest) bool {

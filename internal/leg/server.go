@@ -186,7 +186,7 @@ func (l *Leg) Rerequest(ctx context.Context, known *networkservice.Connection) e
 // again is the last good request with what the far side has said since, which
 // becomes part of it.
 func (l *Leg) again(known *networkservice.Connection) *networkservice.NetworkServiceRequest {
-	request := l.request.Unpack()
+	request := l.lastRequest()
 	own := int(request.GetConnection().GetPath().GetIndex()) + 1
 	if known == nil || len(known.GetPath().GetPathSegments()) < own {
 		return request

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/guard"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/leg"
 )
 
@@ -148,11 +149,12 @@ func TestRequest_FailedRefreshLeavesTheLegAsItWas(t *testing.T) {
 
 func TestRerequest_CarriesTheCallersMetadata(t *testing.T) {
 	inBubble(t, func(t *testing.T, server networkservice.NetworkServiceServer, _ *leg.Table, b *behind) {
-		ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("token", "of the caller"))
+		ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs(guard.TokenHeader, "of the caller", "path", "huge"))
 		_, err := server.Request(ctx, request())
 		require.NoError(t, err)
 		require.NoError(t, b.leg.Rerequest(t.Context(), nil))
-		require.Equal(t, []string{"of the caller"}, b.md.Get("token"))
+		require.Equal(t, []string{"of the caller"}, b.md.Get(guard.TokenHeader))
+		require.Empty(t, b.md.Get("path"), "nothing else is kept")
 		require.Equal(t, []string{"request", "in place"}, b.seen())
 	})
 }

@@ -67,9 +67,9 @@ func (t *Table) failed(id string, e *entry) {
 	}
 }
 
-// answered tells the answer. An answer to our own re-request is told only if it
-// brings something that the subscribers did not know.
-func (t *Table) answered(e *entry, told *networkservice.Connection, owner string, inPlace bool) {
+// answered tells the answer, and returns it as it is kept. An answer to our own
+// re-request is told only if it brings something that the subscribers did not know.
+func (t *Table) answered(e *entry, told *networkservice.Connection, owner string, inPlace bool) (kept packed.Message[*networkservice.Connection]) {
 	t.mu.Lock()
 	defer t.unlock()
 	before := e.told
@@ -88,7 +88,9 @@ func (t *Table) answered(e *entry, told *networkservice.Connection, owner string
 	} else {
 		t.tell(e, told)
 	}
+	kept = e.told
 	t.settle(e, before, told)
+	return kept
 }
 
 // replace puts a new relay in the place of the old one, which is not listened to

@@ -32,12 +32,12 @@ func (r *relay) closeGhost(far *networkservice.Connection) {
 		return
 	}
 	r.ghost = ghost.GetNextPathSegment().GetId()
-	r.log.Info("closing what a lost request has left at the far side")
+	r.logger().Info("closing what a lost request has left at the far side")
 	r.table.background(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, ghostTimeout)
 		defer cancel()
 		if _, err := networkservice.NewNetworkServiceClient(r.hop).Close(ctx, ghost); err != nil {
-			r.log.Warnf("closing what a lost request has left: %v", err)
+			r.logger().Warnf("closing what a lost request has left: %v", err)
 		}
 	})
 }

@@ -47,7 +47,6 @@ type relay struct {
 	ours   place
 	grace  time.Duration
 	moved  func(context.Context) bool
-	log    log.Logger
 	cancel context.CancelFunc
 	// haunted tells that the far side may have a second connection for the leg.
 	haunted bool
@@ -71,9 +70,13 @@ var errMissing = errors.New("monitor: not shown by the far side")
 func newRelay(t *Table, e *entry, l *leg.Leg, h *hop.Handle, told *networkservice.Connection, grace time.Duration, moved func(context.Context) bool) *relay {
 	return &relay{
 		table: t, entry: e, leg: l, hop: h, ours: placeOf(told), grace: grace, moved: moved,
-		log:     t.logger(told.GetId()).WithField("hop", h.Target()),
 		answers: make(chan struct{}, 1),
 	}
+}
+
+// logger is made when there is something to say: thousands of relays have nothing.
+func (r *relay) logger() log.Logger {
+	return r.table.logger(r.ours.id).WithField("hop", r.hop.Target())
 }
 
 // answered tells the relay that a Request of the leg has succeeded on its hop.
@@ -177,10 +180,10 @@ func (r *relay) noteResumed() {
 
 func (r *relay) logf(format string, args ...any) {
 	if r.quiet {
-		r.log.Debugf(format, args...)
+		r.logger().Debugf(format, args...)
 		return
 	}
-	r.log.Infof(format, args...)
+	r.logger().Infof(format, args...)
 }
 
 // rerequest puts the leg back in place at a far side that has lost it. A leg of
@@ -193,9 +196,9 @@ func (r *relay) rerequest(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.left())
 	defer cancel()
-	r.log.Info("requesting the connection again in place")
+	r.logger().Info("requesting the connection again in place")
 	if err := r.leg.Rerequest(ctx, known); err != nil {
-		r.log.Debugf("request in place: %v", err)
+		r.logger().Debugf("request in place: %v", err)
 		return
 	}
 	r.catchUp()
@@ -224,7 +227,7 @@ func (r *relay) giveUp(ctx context.Context, err error) {
 	}
 	r.down = true
 	if r.table.lose(r) {
-		r.log.Infof("down: lost past the grace of %s: %v", r.grace, err)
+		r.logger().Infof("down: lost past the grace of %s: %v", r.grace, err)
 	}
 }
 

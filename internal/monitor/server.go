@@ -44,7 +44,7 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 	}
 	told := conn.Clone()
 	told.State = networkservice.State_UP
-	s.table.answered(e, told, peerOf(ctx), leg.InPlace(ctx))
+	leg.Answered(ctx, s.table.answered(e, told, peerOf(ctx), leg.InPlace(ctx)))
 	s.watch(ctx, e, told)
 	return conn, nil
 }

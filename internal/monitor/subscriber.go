@@ -16,6 +16,11 @@ import (
 // its fault, and a slow reader's queue stays small.
 const backlog = 128
 
+// maxWaiting is how much of what waits for one subscriber may be, in bytes as on the
+// wire: a change of two thousand connections of the usual 4 KiB. How large one is, is
+// the far side's to choose.
+const maxWaiting = 8 << 20
+
 // subscriber is one MonitorConnections stream. Events are queued by the table
 // and sent by the stream's own goroutine, so one that does not read holds nobody
 // up: when its queue is full, its stream ends with ResourceExhausted, and it
@@ -29,9 +34,10 @@ type subscriber struct {
 	known   []known
 	greeted bool
 
-	// mu guards the two following fields.
+	// mu guards the three following fields.
 	mu       sync.Mutex
-	queue    []*networkservice.ConnectionEvent
+	queue    []waiting
+	bytes    int // in the queue
 	overflow bool
 	// ready has a token while there is something to look at.
 	ready chan struct{}
@@ -39,6 +45,12 @@ type subscriber struct {
 
 func newSubscriber(selector *networkservice.MonitorScopeSelector, id string) *subscriber {
 	return &subscriber{selector: selector, id: id, ready: make(chan struct{}, 1)}
+}
+
+// waiting is one event in a queue.
+type waiting struct {
+	event *networkservice.ConnectionEvent
+	size  int
 }
 
 // known is one leg's part of an initial state.
@@ -73,15 +85,16 @@ func (s *subscriber) wants(conn *networkservice.Connection) bool {
 	return conn.MatchesMonitorScopeSelector(s.selector)
 }
 
-// put queues an event. It never waits.
-func (s *subscriber) put(event *networkservice.ConnectionEvent, limit int) {
+// put queues an event of that size. It never waits.
+func (s *subscriber) put(event *networkservice.ConnectionEvent, size, limit int) {
 	s.mu.Lock()
-	if len(s.queue) >= limit {
+	if len(s.queue) >= limit || s.bytes+size > maxWaiting {
 		s.overflow = true
-		s.queue = nil
+		s.queue, s.bytes = nil, 0
 	}
 	if !s.overflow {
-		s.queue = append(s.queue, event)
+		s.queue = append(s.queue, waiting{event: event, size: size})
+		s.bytes += size
 	}
 	s.mu.Unlock()
 	select {
@@ -102,10 +115,11 @@ func (s *subscriber) next() *networkservice.ConnectionEvent {
 	if len(s.queue) == 0 {
 		return nil
 	}
-	event := s.queue[0]
-	s.queue[0] = nil
+	first := s.queue[0]
+	s.queue[0] = waiting{}
 	s.queue = s.queue[1:]
-	return event
+	s.bytes -= first.size
+	return first.event
 }
 
 // serve sends what is queued until the subscriber leaves, lags too far behind or

@@ -134,7 +134,12 @@ func (t *Table) know(e *entry, conn *networkservice.Connection) {
 			t.behind[id] = append(t.behind[id], e)
 		}
 	}
-	e.told, e.state = packed.Pack(conn), conn.GetState()
+	// The far side's report of an answer says the same again: the block of bytes that
+	// the leg keeps as well may stay.
+	if told := packed.Pack(conn); !told.Equal(e.told) {
+		e.told = told
+	}
+	e.state = conn.GetState()
 }
 
 // send queues one event for everyone who has asked for the connection. The caller
@@ -144,13 +149,13 @@ func (t *Table) send(kind networkservice.ConnectionEventType, e *entry, conn *ne
 	var stripped *networkservice.ConnectionEvent
 	t.subscribers.each(conn, func(sub *subscriber) {
 		if e.mayRead(sub.id) {
-			sub.put(whole, t.limit())
+			sub.put(whole, e.told.Size(), t.limit())
 			return
 		}
 		if stripped == nil {
 			stripped = eventOf(kind, bare(conn))
 		}
-		sub.put(stripped, t.limit())
+		sub.put(stripped, e.told.Size(), t.limit())
 	})
 }
 

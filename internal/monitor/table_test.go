@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -147,6 +148,20 @@ func TestSubscriber_OneThatDoesNotReadHoldsNobodyUp(t *testing.T) {
 	})
 }
 
+func TestSubscriber_OneThatDoesNotReadKeepsLittle(t *testing.T) {
+	inTable(t, func(t *testing.T, table *Table) {
+		deaf := join(table, byID("before-1"), 0)
+		conn := numbered(1)
+		conn.NetworkService = strings.Repeat("x", maxWaiting/8)
+		for range 8 {
+			table.answered(table.begin(conn.GetId()), conn, "", false)
+			synctest.Wait()
+		}
+		require.Equal(t, codes.ResourceExhausted, status.Code(<-deaf.err), "long before its queue is full")
+		deaf.leave()
+	})
+}
+
 func TestSubscriber_ShortStallLosesNothing(t *testing.T) {
 	inTable(t, func(t *testing.T, table *Table) {
 		slow := join(table, byID("before-1"), 0)
@@ -166,7 +181,7 @@ func TestSubscriber_ShortStallLosesNothing(t *testing.T) {
 func TestSubscriber_SendErrorEndsTheStream(t *testing.T) {
 	broken := errors.New("broken")
 	s := newSubscriber(nil, "")
-	s.put(&networkservice.ConnectionEvent{}, 1)
+	s.put(&networkservice.ConnectionEvent{}, 1, 1)
 	err := s.serve(t.Context(), t.Context(), func(*networkservice.ConnectionEvent) error { return broken })
 	require.ErrorIs(t, err, broken)
 }

@@ -124,6 +124,7 @@ func (w *world) start() {
 		synctest.Wait()
 		stop()
 		w.wg.Wait()
+		synctest.Wait() // the neighbours' connections have noticed
 		w.stop = func() {}
 	}
 }

@@ -11,6 +11,7 @@
 package packed
 
 import (
+	"bytes"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
@@ -25,15 +26,24 @@ type Message[M proto.Message] struct {
 // Pack encodes m, which stays the caller's. It panics on what gRPC could neither
 // have received nor send, a string that is not UTF-8.
 func Pack[M proto.Message](m M) Message[M] {
-	bytes, err := proto.Marshal(m)
+	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
 		panic(fmt.Sprintf("packed: %v", err))
 	}
-	return Message[M]{bytes: bytes, set: true}
+	return Message[M]{bytes: encoded, set: true}
 }
 
 // Set tells whether there is a message.
 func (p Message[M]) Set() bool { return p.set }
+
+// Equal tells whether both hold the same. (It may take equal messages with unknown
+// fields for different ones.)
+func (p Message[M]) Equal(other Message[M]) bool {
+	return p.set == other.set && bytes.Equal(p.bytes, other.bytes)
+}
+
+// Size is how much it takes, in bytes.
+func (p Message[M]) Size() int { return len(p.bytes) }
 
 // Unpack returns a message of the caller's own, or nil if there is none.
 func (p Message[M]) Unpack() M {
