@@ -174,6 +174,7 @@ func (t *Table) resume(r *relay, w word, answers int) (shown bool) {
 	if e.relay != r || !e.told.Set() {
 		return true // the relay is about to end
 	}
+	e.answerFor(w)
 	if !e.inFlight {
 		told := e.told.Unpack()
 		if !sameLeg(told, w.conn) {

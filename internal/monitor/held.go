@@ -30,6 +30,7 @@ func (t *Table) hear(r *relay, w word) {
 
 // weigh holds a word or judges it. The caller holds mu.
 func (t *Table) weigh(e *entry, w word) {
+	e.answerFor(w)
 	switch {
 	case e.inFlight:
 		t.hold(e, w)
@@ -39,6 +40,14 @@ func (t *Table) weigh(e *entry, w word) {
 		// A DOWN in doubt came before this word, which says otherwise.
 		e.dropDoubt()
 		t.judge(e, w)
+	}
+}
+
+// answerFor takes a far side that asks for a refresh for one that has it, while one is
+// owed to it: it has been asked for downstream, and is on its way.
+func (e *entry) answerFor(w word) {
+	if e.owed && w.conn.GetState() == networkservice.State_REFRESH_REQUESTED {
+		w.conn.State = networkservice.State_UP
 	}
 }
 
