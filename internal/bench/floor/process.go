@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/networkservicemesh/sdk/pkg/tools/spiffejwt"
 	"google.golang.org/grpc"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/identity"
@@ -49,7 +50,8 @@ func Run(ctx context.Context) error {
 		return fmt.Errorf("floor: %w", err)
 	}
 	server := grpc.NewServer(append(nsmgrproxy.ServerOptions(), grpc.Creds(id.ServerCredentials()))...)
-	Register(server, id.TokenGenerator(tokenLifetime), upstream)
+	// One token is signed for each call. Ours gives one again for a second.
+	Register(server, spiffejwt.TokenGeneratorFunc(id, tokenLifetime), upstream)
 
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
