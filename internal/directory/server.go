@@ -15,6 +15,7 @@ import (
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/hop"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/leg"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/packed"
 )
 
 const (
@@ -78,9 +79,9 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 		}
 	}
 	began, end := time.Now(), deadline(ctx)
+	given := packed.Pack(request)
 	for try := 0; ; try++ {
-		// The elements behind change what they are given.
-		conn, err := route.request(ctx, request.Clone())
+		conn, err := route.request(ctx, request)
 		if err == nil {
 			if route.Way == Outbound && try > 0 {
 				// An endpoint that was registered through us is not here any more.
@@ -89,6 +90,9 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 			*kept = route
 			return conn, nil
 		}
+		// The elements behind change what they are given; who is before us still needs
+		// it, and so does the next try.
+		given.Into(request)
 		again, ok := s.another(ctx, route, behind, err, try, began, end)
 		if !ok {
 			return nil, err

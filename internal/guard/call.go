@@ -19,8 +19,7 @@ const (
 // checkCall looks at what came with a Request or Close. Neighbours without tokens
 // send neither.
 func checkCall(ctx context.Context) error {
-	md, _ := metadata.FromIncomingContext(ctx)
-	tokens, times := md.Get(TokenHeader), md.Get(ExpiresHeader)
+	tokens, times := metadata.ValueFromIncomingContext(ctx, TokenHeader), metadata.ValueFromIncomingContext(ctx, ExpiresHeader)
 	if len(tokens) > 1 || len(times) > 1 {
 		return faulty("header "+TokenHeader, "more than one")
 	}

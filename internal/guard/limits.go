@@ -10,6 +10,7 @@
 package guard
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -62,6 +63,20 @@ func (f *fault) GRPCStatus() *status.Status { return status.New(codes.InvalidArg
 
 func faulty(field, format string, args ...any) error {
 	return &fault{field: field, what: fmt.Sprintf(format, args...)}
+}
+
+// within says in what the field of a fault is. Names that are put together from parts
+// are made where there is a fault only.
+func within(outer string, err error) error {
+	f, ok := errors.AsType[*fault](err)
+	switch {
+	case !ok:
+		return err
+	case f.field == "":
+		return &fault{field: outer, what: f.what}
+	default:
+		return &fault{field: outer + "." + f.field, what: f.what}
+	}
 }
 
 // first returns the first error of a list of checks.

@@ -117,8 +117,8 @@ func checkPath(path *networkservice.Path, id string) error {
 		return faulty("connection.path.index", "%d of %d segments", path.GetIndex(), len(segments))
 	}
 	for i, segment := range segments {
-		if err := checkSegment(fmt.Sprintf("connection.path.path_segments[%d]", i), segment); err != nil {
-			return err
+		if err := checkSegment(segment); err != nil {
+			return within(fmt.Sprintf("connection.path.path_segments[%d]", i), err)
 		}
 	}
 	if segments[path.GetIndex()].GetId() != id {
@@ -127,16 +127,16 @@ func checkPath(path *networkservice.Path, id string) error {
 	return nil
 }
 
-func checkSegment(field string, segment *networkservice.PathSegment) error {
+func checkSegment(segment *networkservice.PathSegment) error {
 	if segment == nil {
-		return faulty(field, "missing")
+		return faulty("", "missing")
 	}
 	return first(
-		name(field+".id", segment.GetId()),
-		name(field+".name", segment.GetName()),
-		jwt(field+".token", segment.GetToken()),
-		expiry(field+".expires", segment.GetExpires()),
-		labels(field+".metrics", segment.GetMetrics()),
+		name("id", segment.GetId()),
+		name("name", segment.GetName()),
+		jwt("token", segment.GetToken()),
+		expiry("expires", segment.GetExpires()),
+		labels("metrics", segment.GetMetrics()),
 	)
 }
 

@@ -66,8 +66,7 @@ func (s *selfServer) refuse(ctx context.Context) error {
 }
 
 func (s *selfServer) ours(ctx context.Context) bool {
-	md, _ := metadata.FromIncomingContext(ctx)
-	for _, sender := range md.Get(senderKey) {
+	for _, sender := range metadata.ValueFromIncomingContext(ctx, senderKey) {
 		if sender == s.pool.sender {
 			return true
 		}

@@ -84,18 +84,18 @@ func (t *tokens) get(peer credentials.AuthInfo) (string, time.Time, error) {
 // entry returns what is kept for a peer, and forgets those who have not been asked
 // for in a while.
 func (t *tokens) entry(peer credentials.AuthInfo) *signed {
-	var key string
+	var key []byte
 	if certificate := certificateOf(peer); certificate != nil {
-		key = string(certificate.Raw)
+		key = certificate.Raw
 	}
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e, ok := t.last[key]
+	e, ok := t.last[string(key)]
 	if !ok {
 		t.sweep(now)
 		e = new(signed)
-		t.last[key] = e
+		t.last[string(key)] = e
 	}
 	e.asked = now
 	return e

@@ -11,11 +11,14 @@ import (
 
 // entry is what the table knows of one leg.
 type entry struct {
-	// told is what the subscribers have been told last, state its state, and ids
-	// are those of its path that the index finds it by.
-	told  packed.Message[*networkservice.Connection]
-	state networkservice.State
-	ids   []string
+	// told is what the subscribers have been told last. Of it, state is the state,
+	// index our place on the path, ids are those that the table finds it by, and
+	// digest stands for what the far side had to say.
+	told   packed.Message[*networkservice.Connection]
+	state  networkservice.State
+	index  uint32
+	ids    []string
+	digest uint64
 	// owner is the SPIFFE ID of the previous hop, empty without TLS.
 	owner string
 	// inFlight is set while a Request of the leg is on its way.

@@ -1,6 +1,8 @@
 package monitor
 
 import (
+	"hash/maphash"
+
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
 	"google.golang.org/protobuf/proto"
 )
@@ -62,6 +64,23 @@ func fold(told *networkservice.Connection, w word) (news bool) {
 	news = news || !samePath(path, told.GetPath()) || !proto.Equal(told.GetContext(), w.conn.GetContext())
 	told.Path, told.Context = path, w.conn.GetContext()
 	return news
+}
+
+var seed = maphash.MakeSeed()
+
+// digest stands for all that a far side's word on the leg at that place of the path may
+// change: state, context, and the path behind. (Two that differ have the same once in
+// 2^64.)
+func digest(conn *networkservice.Connection, state networkservice.State, index uint32) uint64 {
+	segments := conn.GetPath().GetPathSegments()
+	behind := segments[min(int(index)+1, len(segments)):]
+	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(&networkservice.Connection{
+		State: state, Context: conn.GetContext(), Path: &networkservice.Path{PathSegments: behind},
+	})
+	if err != nil {
+		return 0
+	}
+	return maphash.Bytes(seed, encoded)
 }
 
 // same compares what is worth an event: state, context, and who is on the path.

@@ -139,7 +139,8 @@ func (t *Table) know(e *entry, conn *networkservice.Connection) {
 	if told := packed.Pack(conn); !told.Equal(e.told) {
 		e.told = told
 	}
-	e.state = conn.GetState()
+	e.state, e.index = conn.GetState(), conn.GetPath().GetIndex()
+	e.digest = digest(conn, e.state, e.index)
 }
 
 // send queues one event for everyone who has asked for the connection. The caller

@@ -45,6 +45,13 @@ func (p Message[M]) Equal(other Message[M]) bool {
 // Size is how much it takes, in bytes.
 func (p Message[M]) Size() int { return len(p.bytes) }
 
+// Into makes m the same as what was packed.
+func (p Message[M]) Into(m M) {
+	if err := proto.Unmarshal(p.bytes, m); err != nil {
+		panic(fmt.Sprintf("packed: what was packed here: %v", err))
+	}
+}
+
 // Unpack returns a message of the caller's own, or nil if there is none.
 func (p Message[M]) Unpack() M {
 	var m M
@@ -52,8 +59,6 @@ func (p Message[M]) Unpack() M {
 		return m
 	}
 	m = m.ProtoReflect().New().Interface().(M)
-	if err := proto.Unmarshal(p.bytes, m); err != nil {
-		panic(fmt.Sprintf("packed: what was packed here: %v", err))
-	}
+	p.Into(m)
 	return m
 }

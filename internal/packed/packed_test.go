@@ -51,3 +51,27 @@ func BenchmarkPack(b *testing.B) {
 		_ = packed.Pack(conn).Unpack()
 	}
 }
+
+func TestIntoLeavesNothingOfWhatWasThere(t *testing.T) {
+	t.Parallel()
+	kept := packed.Pack(sample())
+	changed := sample()
+	changed.Labels = map[string]string{"a": "b"}
+	changed.Path.PathSegments = append(changed.Path.PathSegments, &networkservice.PathSegment{Id: "more"})
+	kept.Into(changed)
+	require.True(t, proto.Equal(sample(), changed))
+}
+
+func TestEqual(t *testing.T) {
+	t.Parallel()
+	conn := sample()
+	conn.Labels = map[string]string{"a": "1", "b": "2", "c": "3", "d": "4"}
+	kept := packed.Pack(conn)
+	for range 20 { // maps have no order
+		require.True(t, kept.Equal(packed.Pack(conn)))
+	}
+	conn.Path.PathSegments[0].Token = "another"
+	require.False(t, kept.Equal(packed.Pack(conn)))
+	require.False(t, packed.Message[*networkservice.Connection]{}.Equal(packed.Pack(new(networkservice.Connection))), "none and empty")
+	require.Positive(t, kept.Size())
+}
