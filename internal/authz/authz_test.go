@@ -157,9 +157,9 @@ func TestOwners_FollowTheLegs(t *testing.T) {
 		require.NoError(t, err)
 		return conn
 	}
-	conn := send("a", "ours")
+	send("a", "ours")
 	require.Equal(t, codes.OK, watch(monitor, forwarder, "a"))
-	conn = send("b", "ours")
+	conn := send("b", "ours")
 	require.Equal(t, codes.OK, watch(monitor, forwarder, "b"))
 	require.Equal(t, codes.PermissionDenied, watch(monitor, forwarder, "a"), "it comes another way by now")
 

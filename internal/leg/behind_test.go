@@ -43,9 +43,11 @@ func TestClose_IsNotHeldByARequestInFlight(t *testing.T) {
 // What the hop before us signed in the path and what it signed for the call may be
 // capped by different certificates; a Close may carry either.
 func TestClose_OlderThanTheLastRequest(t *testing.T) {
-	in := func(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(time.Now().Add(d)) }
+	in := func(minutes int) *timestamppb.Timestamp {
+		return timestamppb.New(time.Now().Add(time.Duration(minutes) * time.Minute))
+	}
 	for name, c := range map[string]struct {
-		arrived, answered, closed time.Duration
+		arrived, answered, closed int // minutes from now, or 0
 		older                     bool
 	}{
 		"signed before both":                      {10, 10, 9, true},
@@ -61,16 +63,16 @@ func TestClose_OlderThanTheLastRequest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, server networkservice.NetworkServiceServer, table *leg.Table, b *behind) {
-				b.lifetime = c.answered * time.Minute
+				b.lifetime = time.Duration(c.answered) * time.Minute
 				r := request()
 				if c.arrived != 0 {
-					r.Connection.Path.PathSegments[0].Expires = in(c.arrived * time.Minute)
+					r.Connection.Path.PathSegments[0].Expires = in(c.arrived)
 				}
 				conn, err := server.Request(t.Context(), r)
 				require.NoError(t, err)
 				conn.Path.PathSegments[0].Expires = nil
 				if c.closed != 0 {
-					conn.Path.PathSegments[0].Expires = in(c.closed * time.Minute)
+					conn.Path.PathSegments[0].Expires = in(c.closed)
 				}
 				_, err = server.Close(t.Context(), conn)
 				require.NoError(t, err)

@@ -55,7 +55,7 @@ type relay struct {
 
 	// Used by the relay's own goroutine alone.
 	lastWord time.Time     // when the far side last said that the leg is there
-	lost     bool          // a stream that showed the leg has ended, and no other has begun
+	unheard  bool          // a stream that showed the leg has ended, and no other has begun
 	quiet    bool          // the last stream was too short for a line, or ended for our own sake
 	down     bool          // the loss has been told
 	pause    time.Duration // before the next attempt at a stream
@@ -93,39 +93,76 @@ func (r *relay) stop() { r.cancel() }
 
 // run watches until the leg is closed or moves, or the proxy ends.
 func (r *relay) run(ctx context.Context) {
-	defer r.table.ended(r)
-	defer guard.Recover(ctx, "relay")
-	defer r.hop.Release()
-	defer r.cancel()
 	r.lastWord, r.pause = time.Now(), firstPause
-	for {
-		began := time.Now()
-		shown, err := r.watch(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		wait := r.pause/2 + rand.N(r.pause)
-		// A stream of ours that we have cancelled ourselves, for a new connection in
-		// the place of the old one: that is no loss.
-		retired := shown && status.Code(err) == codes.Canceled
-		if shown {
-			r.lastWord = time.Now()
-			short := time.Since(began) < steady
-			r.noteLoss(err, short || retired)
-			if !short {
-				r.pause, wait = firstPause, r.spread()
+	r.open(ctx)
+}
+
+// open tries until a stream shows the leg, and has another goroutine listen to that.
+// Of the thousands that listen each has the stack that listening takes, which is half
+// of what getting there takes.
+func (r *relay) open(ctx context.Context) {
+	r.proceed(ctx, func() (goesOn bool) {
+		for {
+			s, err := r.watch(ctx)
+			if err == nil {
+				r.table.wg.Go(func() { r.listen(ctx, s) })
+				return true
 			}
+			if ctx.Err() != nil {
+				return false
+			}
+			r.failed(ctx, err)
 		}
-		r.catchUp()
-		missing := errors.Is(err, errMissing)
-		if r.left() > 0 && (missing || r.elsewhere(ctx)) {
-			r.rerequest(ctx)
+	})
+}
+
+// proceed is one part of the relay's life. Unless another goes on with it, it ends.
+func (r *relay) proceed(ctx context.Context, part func() (goesOn bool)) {
+	goesOn := false
+	defer func() {
+		if !goesOn {
+			r.cancel()
+			r.hop.Release()
+			r.table.ended(r)
 		}
-		if r.left() <= 0 && !retired {
-			r.giveUp(ctx, err)
-		}
-		r.rest(ctx, wait, missing)
+	}()
+	defer guard.Recover(ctx, "relay")
+	goesOn = part()
+}
+
+// failed waits for the next attempt, after one at a stream that has not shown the leg.
+func (r *relay) failed(ctx context.Context, err error) {
+	wait := r.pause/2 + rand.N(r.pause)
+	r.recover(ctx, err, wait, false)
+}
+
+// lost waits for the next attempt, after a stream that had shown the leg.
+func (r *relay) lost(ctx context.Context, s *shown, err error) {
+	wait := r.pause/2 + rand.N(r.pause)
+	// One that we have cancelled ourselves, for a new connection in the place of the
+	// old one, is no loss.
+	retired := status.Code(err) == codes.Canceled
+	short := time.Since(s.began) < steady
+	r.lastWord = time.Now()
+	r.noteLoss(err, short || retired)
+	if !short {
+		r.pause, wait = firstPause, r.spread()
 	}
+	r.recover(ctx, err, wait, retired)
+}
+
+// recover does what can be done before the next attempt, and tells the loss when the
+// grace is over.
+func (r *relay) recover(ctx context.Context, err error, wait time.Duration, retired bool) {
+	r.catchUp()
+	missing := errors.Is(err, errMissing)
+	if r.left() > 0 && (missing || r.elsewhere(ctx)) {
+		r.rerequest(ctx)
+	}
+	if r.left() <= 0 && !retired {
+		r.giveUp(ctx, err)
+	}
+	r.rest(ctx, wait, missing)
 }
 
 // catchUp takes in a Request that has been answered: a word like any other.
@@ -166,16 +203,16 @@ func (r *relay) noteLoss(err error, quiet bool) {
 	case <-r.answers: // from when all was well; it is no reason to hurry
 	default:
 	}
-	r.lost, r.quiet = true, quiet
+	r.unheard, r.quiet = true, quiet
 	r.table.setLost(r, r.lastWord)
 	r.logf("monitor stream lost, resuming within %s: %v", r.grace, err)
 }
 
 func (r *relay) noteResumed() {
-	if r.lost {
+	if r.unheard {
 		r.logf("monitor stream resumed after %s", time.Since(r.lastWord).Round(time.Millisecond))
 	}
-	r.lost, r.down = false, false
+	r.unheard, r.down = false, false
 }
 
 func (r *relay) logf(format string, args ...any) {

@@ -8,15 +8,29 @@ import (
 	"time"
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/guard"
 )
 
-// watch opens one stream and brings what comes on it to the table, until it
-// ends. Shown tells whether its initial state held the leg.
-func (r *relay) watch(ctx context.Context) (shown bool, err error) {
+// shown is a stream whose initial state held the leg.
+type shown struct {
+	stream grpc.ClientStream
+	cancel context.CancelFunc
+	began  time.Time
+}
+
+// watch opens one stream, and waits for its initial state.
+func (r *relay) watch(ctx context.Context) (_ *shown, err error) {
+	began := time.Now()
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	defer func() {
+		if err != nil {
+			cancel()
+		}
+	}()
 	limit := initialTimeout
 	if !r.down && r.grace > 0 {
 		limit = min(limit, max(r.left(), time.Millisecond))
@@ -26,29 +40,80 @@ func (r *relay) watch(ctx context.Context) (shown bool, err error) {
 	late := time.AfterFunc(limit, cancel)
 	defer late.Stop()
 	answers := r.table.opening(r)
-	stream, err := networkservice.NewMonitorConnectionClient(r.hop).MonitorConnections(ctx, r.selector())
+	stream, err := networkservice.NewMonitorConnectionClient(r.hop).MonitorConnections(ctx, r.selector(), grpc.ForceCodecV2(newFrames()))
 	if err != nil {
-		return false, fmt.Errorf("monitor: open: %w", err)
+		return nil, fmt.Errorf("monitor: open: %w", err)
 	}
 	for {
-		event, err := stream.Recv()
+		event, err := receive(stream)
 		switch {
-		case err != nil && !shown && refused(err) && ctx.Err() == nil:
-			return false, fmt.Errorf("%w: %w", errMissing, err)
+		case err != nil && refused(err) && ctx.Err() == nil:
+			return nil, fmt.Errorf("%w: %w", errMissing, err)
 		case err != nil:
-			return shown, fmt.Errorf("monitor: stream: %w", err)
-		case shown || event.GetType() != networkservice.ConnectionEventType_INITIAL_STATE_TRANSFER:
+			return nil, fmt.Errorf("monitor: stream: %w", err)
+		case event.GetType() != networkservice.ConnectionEventType_INITIAL_STATE_TRANSFER:
 			r.bring(event)
 			continue
 		case !late.Stop():
-			return false, fmt.Errorf("monitor: no initial state within %s", limit)
+			return nil, fmt.Errorf("monitor: no initial state within %s", limit)
 		}
 		if !r.take(event, answers) {
-			return false, errMissing
+			return nil, errMissing
 		}
-		shown = true
 		r.noteResumed()
+		return &shown{stream: stream, cancel: cancel, began: began}, nil
 	}
+}
+
+func receive(stream grpc.ClientStream) (*networkservice.ConnectionEvent, error) {
+	var f frame
+	if err := stream.RecvMsg(&f); err != nil {
+		return nil, err
+	}
+	return f.decode()
+}
+
+// listen brings what comes on a stream to the table, one event after the other, until
+// it ends. Its own stack stays small: what an event takes, another goroutine has.
+func (r *relay) listen(ctx context.Context, s *shown) {
+	done := make(chan error, 1)
+	var err error
+	for err == nil {
+		var f frame
+		if err = s.stream.RecvMsg(&f); err == nil {
+			go r.handle(ctx, f, done)
+			err = <-done
+		}
+	}
+	r.table.wg.Go(func() { r.after(ctx, s, err) })
+}
+
+var errBroken = errors.New("monitor: an event could not be handled")
+
+// handle brings one event to the table.
+func (r *relay) handle(ctx context.Context, f frame, done chan<- error) {
+	err := errBroken
+	defer func() { done <- err }()
+	defer guard.Recover(ctx, "relay")
+	event, decodeErr := f.decode()
+	if decodeErr == nil {
+		r.bring(event)
+	}
+	err = decodeErr
+}
+
+// after goes on when a stream has ended.
+func (r *relay) after(ctx context.Context, s *shown, err error) {
+	s.cancel()
+	if ctx.Err() != nil || errors.Is(err, errBroken) {
+		r.proceed(ctx, func() bool { return false })
+		return
+	}
+	r.proceed(ctx, func() bool {
+		r.lost(ctx, s, fmt.Errorf("monitor: stream: %w", err))
+		r.table.wg.Go(func() { r.open(ctx) })
+		return true
+	})
 }
 
 // selector asks for our own segment. Its id is what makes it ours.

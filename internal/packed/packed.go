@@ -12,7 +12,6 @@ package packed
 
 import (
 	"bytes"
-	"fmt"
 
 	"google.golang.org/protobuf/proto"
 )
@@ -20,45 +19,64 @@ import (
 // Message is a message of type M, or none.
 type Message[M proto.Message] struct {
 	bytes []byte
-	set   bool
+	// tree is a copy of one that cannot be encoded.
+	tree M
+	kind kind
 }
 
-// Pack encodes m, which stays the caller's. It panics on what gRPC could neither
-// have received nor send, a string that is not UTF-8.
+type kind byte
+
+const (
+	none kind = iota
+	encoded
+	copied
+)
+
+// Pack keeps m as it is now; m stays the caller's. One that cannot be encoded, for a
+// string that is not UTF-8, gRPC could neither have received nor send; it is copied.
 func Pack[M proto.Message](m M) Message[M] {
-	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	block, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
-		panic(fmt.Sprintf("packed: %v", err))
+		return Message[M]{tree: proto.CloneOf(m), kind: copied}
 	}
-	return Message[M]{bytes: encoded, set: true}
+	return Message[M]{bytes: block, kind: encoded}
 }
 
 // Set tells whether there is a message.
-func (p Message[M]) Set() bool { return p.set }
+func (p Message[M]) Set() bool { return p.kind != none }
 
-// Equal tells whether both hold the same. (It may take equal messages with unknown
-// fields for different ones.)
+// Equal tells whether both hold the same. (It may take equal messages for different
+// ones, where they have unknown fields or could not be encoded.)
 func (p Message[M]) Equal(other Message[M]) bool {
-	return p.set == other.set && bytes.Equal(p.bytes, other.bytes)
+	return p.kind == other.kind && p.kind != copied && bytes.Equal(p.bytes, other.bytes)
 }
 
 // Size is how much it takes, in bytes.
-func (p Message[M]) Size() int { return len(p.bytes) }
+func (p Message[M]) Size() int {
+	if p.kind == copied {
+		return proto.Size(p.tree)
+	}
+	return len(p.bytes)
+}
 
 // Into makes m the same as what was packed.
 func (p Message[M]) Into(m M) {
-	if err := proto.Unmarshal(p.bytes, m); err != nil {
-		panic(fmt.Sprintf("packed: what was packed here: %v", err))
+	proto.Reset(m)
+	if p.kind == copied {
+		proto.Merge(m, p.tree)
+		return
 	}
+	// What was encoded here is decoded without an error.
+	_ = proto.Unmarshal(p.bytes, m)
 }
 
 // Unpack returns a message of the caller's own, or nil if there is none.
 func (p Message[M]) Unpack() M {
 	var m M
-	if !p.set {
+	if p.kind == none {
 		return m
 	}
-	m = m.ProtoReflect().New().Interface().(M)
+	m, _ = m.ProtoReflect().New().Interface().(M)
 	p.Into(m)
 	return m
 }

@@ -39,9 +39,23 @@ func TestNoneAndEmptyAreTwoThings(t *testing.T) {
 	require.NotNil(t, empty.Unpack())
 }
 
-func TestWhatNobodyCouldHaveSentPanics(t *testing.T) {
+func TestWhatNobodyCouldHaveSentIsKeptAllTheSame(t *testing.T) {
 	t.Parallel()
-	require.Panics(t, func() { packed.Pack(&networkservice.Connection{Id: "\xff"}) })
+	conn := sample()
+	conn.Id = "\xff"
+	kept := packed.Pack(conn)
+	conn.Path.PathSegments[0].Token = "changed"
+	for range 2 {
+		got := kept.Unpack()
+		require.Equal(t, "\xff", got.GetId())
+		require.Equal(t, "token", got.GetPath().GetPathSegments()[0].GetToken())
+		got.Path = nil
+	}
+	into := new(networkservice.Connection)
+	kept.Into(into)
+	require.Equal(t, "\xff", into.GetId())
+	require.False(t, kept.Equal(packed.Pack(kept.Unpack())), "that cannot be told")
+	require.Positive(t, kept.Size())
 }
 
 func BenchmarkPack(b *testing.B) {
