@@ -115,6 +115,8 @@ func (r *Relay) serve(p *pair, target string, blackhole bool) {
 // copy moves payload from src to dst. The end of src is handed on as the end of
 // that direction only, so that half-closed connections work.
 func (r *Relay) copy(p *pair, way Way, dst, src net.Conn) {
+	out := newWay(p, dst)
+	defer out.wait()
 	buf := make([]byte, bufferSize)
 	for {
 		n, err := src.Read(buf)
@@ -122,8 +124,7 @@ func (r *Relay) copy(p *pair, way Way, dst, src net.Conn) {
 			p.touch()
 			if r.swallows(p, way) {
 				p.lost[way].Store(true)
-			} else if _, werr := dst.Write(buf[:n]); werr != nil {
-				p.end()
+			} else if !out.send(buf[:n], r.lagNow()) {
 				return
 			}
 		}
@@ -138,12 +139,16 @@ func (r *Relay) copy(p *pair, way Way, dst, src net.Conn) {
 			if p.ctx.Err() != nil {
 				return // ours, and it ends both sides in its own way
 			}
-			if tcp, ok := dst.(*net.TCPConn); ok {
-				_ = tcp.CloseWrite()
-			}
+			out.send(nil, r.lagNow())
 			return
 		}
 	}
+}
+
+func (r *Relay) lagNow() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lag
 }
 
 func (r *Relay) swallows(p *pair, way Way) bool {

@@ -4,12 +4,14 @@ import (
 	"context"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"time"
 )
 
 // pipe is one direction of a connection in memory: what is written waits in a
-// buffer until it is read.
+// buffer until it is read, and until it has been on its way for as long as that
+// takes.
 //
 // It is not the pipe of gRPC's bufconn, because that one arms timers that fire at
 // once; under the race detector those crash Go 1.26 now and then in a bubble of
@@ -17,8 +19,17 @@ import (
 type pipe struct {
 	mu     sync.Mutex
 	change sync.Cond
-	data   []byte
+	// All following fields are guarded by mu.
+	chunks []chunk // in the order of their due times
+	size   int     // of all chunks
+	lag    time.Duration
 	closed bool // by either end
+}
+
+// chunk is what arrives at one time; the zero time is at once.
+type chunk struct {
+	due  time.Time
+	data []byte
 }
 
 // pipeBuffer is what a direction holds before a writer waits: more than a gRPC
@@ -34,14 +45,29 @@ func newPipe() *pipe {
 func (p *pipe) read(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for len(p.data) == 0 {
-		if p.closed {
-			return 0, io.EOF
+	for {
+		if len(p.chunks) == 0 {
+			if p.closed {
+				return 0, io.EOF
+			}
+			p.change.Wait()
+			continue
 		}
+		wait := time.Until(p.chunks[0].due)
+		if wait <= 0 {
+			break
+		}
+		timer := time.AfterFunc(wait, p.wake)
 		p.change.Wait()
+		timer.Stop()
 	}
-	n := copy(b, p.data)
-	p.data = p.data[n:]
+	head := &p.chunks[0]
+	n := copy(b, head.data)
+	head.data = head.data[n:]
+	p.size -= n
+	if len(head.data) == 0 {
+		p.chunks = p.chunks[1:]
+	}
 	p.change.Broadcast()
 	return n, nil
 }
@@ -49,15 +75,47 @@ func (p *pipe) read(b []byte) (int, error) {
 func (p *pipe) write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for !p.closed && len(p.data) >= pipeBuffer {
+	for !p.closed && p.size >= pipeBuffer {
 		p.change.Wait()
 	}
 	if p.closed {
 		return 0, io.ErrClosedPipe
 	}
-	p.data = append(p.data, b...)
+	if len(b) > 0 {
+		p.add(b)
+	}
 	p.change.Broadcast()
 	return len(b), nil
+}
+
+// add puts b behind what is on its way, however short the lag is by now. The caller
+// holds mu.
+func (p *pipe) add(b []byte) {
+	p.size += len(b)
+	var due time.Time
+	if p.lag > 0 {
+		due = time.Now().Add(p.lag)
+	}
+	if len(p.chunks) > 0 {
+		last := &p.chunks[len(p.chunks)-1]
+		if !due.After(last.due) {
+			last.data = append(last.data, b...)
+			return
+		}
+	}
+	p.chunks = append(p.chunks, chunk{due: due, data: append([]byte(nil), b...)})
+}
+
+func (p *pipe) setLag(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lag = d
+}
+
+func (p *pipe) wake() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.change.Broadcast()
 }
 
 func (p *pipe) close() {
@@ -82,6 +140,11 @@ func (c *memConn) Read(b []byte) (int, error) { return c.in.read(b) }
 
 func (c *memConn) Write(b []byte) (int, error) { return c.out.write(b) }
 
+func (c *memConn) setLag(d time.Duration) {
+	c.in.setLag(d)
+	c.out.setLag(d)
+}
+
 func (c *memConn) Close() error {
 	c.in.close()
 	c.out.close()
@@ -93,9 +156,9 @@ func (c *memConn) RemoteAddr() net.Addr { return c.addr }
 
 // Deadlines are kept by closing: whoever waits on these connections does so.
 
-func (c *memConn) SetDeadline(time.Time) error      { return nil }
-func (c *memConn) SetReadDeadline(time.Time) error  { return nil }
-func (c *memConn) SetWriteDeadline(time.Time) error { return nil }
+func (c *memConn) SetDeadline(time.Time) error      { return os.ErrNoDeadline }
+func (c *memConn) SetReadDeadline(time.Time) error  { return os.ErrNoDeadline }
+func (c *memConn) SetWriteDeadline(time.Time) error { return os.ErrNoDeadline }
 
 type memAddr string
 
@@ -130,7 +193,7 @@ func (l *memListener) Close() error {
 
 func (l *memListener) Addr() net.Addr { return l.addr }
 
-func (l *memListener) dial(ctx context.Context) (net.Conn, error) {
+func (l *memListener) dial(ctx context.Context) (*memConn, error) {
 	client, server := newConns(string(l.addr))
 	select {
 	case l.conns <- server:

@@ -65,6 +65,7 @@ type Relay struct {
 	mu        sync.Mutex
 	target    string
 	idle      time.Duration
+	lag       time.Duration
 	refuse    bool
 	blackhole [ways]bool
 	changed   chan struct{} // closed and replaced when a setting changes
@@ -105,6 +106,11 @@ func (r *Relay) SetTarget(addr string) { r.set(func() { r.target = addr }) }
 // carry none and do not count. 0 turns it off. A limit that has already passed
 // on an open connection cuts it at once.
 func (r *Relay) SetIdle(d time.Duration) { r.set(func() { r.idle = d }) }
+
+// SetLag has payload, and the end of a side, arrive d later in either direction, in
+// the order in which it was sent. What is on its way already is not held up; a cut
+// loses it.
+func (r *Relay) SetLag(d time.Duration) { r.set(func() { r.lag = d }) }
 
 // SetRefuse resets new connections right after they are accepted. The listener
 // stays, so that its port cannot be lost to someone else meanwhile; open

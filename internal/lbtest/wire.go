@@ -22,7 +22,9 @@ type place struct {
 	listener  *memListener
 	refuse    bool
 	blackhole bool
+	hang      bool
 	idle      time.Duration
+	lag       time.Duration
 	dials     int
 	conns     map[*wireConn]struct{}
 }
@@ -53,8 +55,12 @@ func (w *Wire) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	w.mu.Lock()
 	p := w.at(addr)
 	p.dials++
-	l, refuse := p.listener, p.refuse
+	l, refuse, hang := p.listener, p.refuse, p.hang
 	w.mu.Unlock()
+	if hang {
+		<-ctx.Done()
+		return nil, fmt.Errorf("dial %s: %w", addr, ctx.Err())
+	}
 	if l == nil || refuse {
 		return nil, fmt.Errorf("dial %s: %w", addr, syscall.ECONNREFUSED)
 	}
@@ -62,9 +68,10 @@ func (w *Wire) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dial %s: %w", addr, err)
 	}
-	c := &wireConn{Conn: raw, wire: w, place: p}
+	c := &wireConn{memConn: raw, wire: w, place: p}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	raw.setLag(p.lag)
 	p.conns[c] = struct{}{}
 	c.touch()
 	return c, nil
@@ -100,6 +107,14 @@ func (w *Wire) Blackhole(addr string, swallow bool) {
 	w.at(addr).blackhole = swallow
 }
 
+// Hang lets attempts to connect to the place wait for an answer that never comes,
+// as an address without a machine does, or has them answered again.
+func (w *Wire) Hang(addr string, hang bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.at(addr).hang = hang
+}
+
 // SetIdle closes connections to the place that have carried nothing for d. 0
 // lets them be.
 func (w *Wire) SetIdle(addr string, d time.Duration) {
@@ -108,6 +123,17 @@ func (w *Wire) SetIdle(addr string, d time.Duration) {
 	w.at(addr).idle = d
 	for c := range w.at(addr).conns {
 		c.touch()
+	}
+}
+
+// SetLag has what goes to and from the place arrive d later, in the order in which it
+// was sent. Dialling takes no longer for it.
+func (w *Wire) SetLag(addr string, d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.at(addr).lag = d
+	for c := range w.at(addr).conns {
+		c.setLag(d)
 	}
 }
 
@@ -126,7 +152,7 @@ func (w *Wire) Open(addr string) int {
 }
 
 type wireConn struct {
-	net.Conn
+	*memConn
 	wire  *Wire
 	place *place
 	// timer cuts a silent connection. Guarded by the wire's lock.
@@ -157,7 +183,7 @@ func (c *wireConn) payload() bool {
 
 func (c *wireConn) Read(b []byte) (int, error) {
 	for {
-		n, err := c.Conn.Read(b)
+		n, err := c.memConn.Read(b)
 		if err != nil || c.payload() {
 			return n, err
 		}
@@ -168,7 +194,7 @@ func (c *wireConn) Write(b []byte) (int, error) {
 	if !c.payload() {
 		return len(b), nil
 	}
-	return c.Conn.Write(b)
+	return c.memConn.Write(b)
 }
 
 func (c *wireConn) Close() error {
@@ -178,5 +204,5 @@ func (c *wireConn) Close() error {
 		c.timer.Stop()
 	}
 	c.wire.mu.Unlock()
-	return c.Conn.Close()
+	return c.memConn.Close()
 }

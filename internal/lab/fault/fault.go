@@ -21,6 +21,7 @@ const (
 	Blackhole      Kind = "black hole"
 	BlackholeUp    Kind = "black hole upwards"
 	BlackholeDown  Kind = "black hole downwards"
+	Lag            Kind = "lag"
 	Move           Kind = "balancer moves" // at once: the old address is gone
 	Drain          Kind = "balancer moves, old address drains"
 	KillOutbound   Kind = "outbound proxy killed"
@@ -37,7 +38,7 @@ const (
 // Kinds returns all of them.
 func Kinds() []Kind {
 	return []Kind{
-		IdleShrinks, IdleGrows, Cut, Reset, Refuse, Blackhole, BlackholeUp, BlackholeDown, Move, Drain,
+		IdleShrinks, IdleGrows, Cut, Reset, Refuse, Blackhole, BlackholeUp, BlackholeDown, Lag, Move, Drain,
 		KillOutbound, KillInbound, KillBoth, InnerCut, InnerReset, InnerRefuse, InnerBlackhole, Death, DeathUnheard,
 	}
 }

@@ -14,6 +14,8 @@ const (
 	shrunkIdle = time.Second
 	// grownIdle is above everything else in a soak.
 	grownIdle = 5 * time.Minute
+	// soakLag makes a round trip of what is far on this planet, twice.
+	soakLag = 300 * time.Millisecond
 )
 
 // apply does what goes wrong and returns when it is over, though not what came
@@ -36,6 +38,8 @@ func (l *lab) apply(f fault.Fault) error {
 		return l.swallow(l.relay, f.Lasts, lbtest.Upwards)
 	case fault.BlackholeDown:
 		return l.swallow(l.relay, f.Lasts, lbtest.Downwards)
+	case fault.Lag:
+		return l.lag(f.Lasts)
 	case fault.Move, fault.Drain:
 		return l.move(f.Lasts)
 	case fault.KillOutbound:
@@ -63,6 +67,12 @@ func (l *lab) apply(f fault.Fault) error {
 func (l *lab) limit(idle, lasts time.Duration) error {
 	l.relay.SetIdle(idle)
 	defer l.relay.SetIdle(l.options.Idle)
+	return l.sleep(lasts)
+}
+
+func (l *lab) lag(lasts time.Duration) error {
+	l.relay.SetLag(soakLag)
+	defer l.relay.SetLag(0)
 	return l.sleep(lasts)
 }
 
