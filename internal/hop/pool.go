@@ -27,6 +27,7 @@ package hop
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/url"
 	"sync"
 	"time"
@@ -56,6 +57,9 @@ const (
 	// baseBackoff is the pause after the first failed attempt: short, because a
 	// balancer that moves or a pod that restarts is back in well under a second.
 	baseBackoff = 200 * time.Millisecond
+	// jitter is the part of a pause that is left to chance, so that hops that were
+	// lost together do not come back together.
+	jitter = 0.2
 	// pingTimeout is how long the answer to an HTTP/2 ping may take. With the
 	// default probe interval a black hole is noticed 25 s after the last byte.
 	pingTimeout = 10 * time.Second
@@ -69,11 +73,19 @@ const (
 type Options struct {
 	// DialOptions carry credentials, interceptors and default call options.
 	DialOptions []grpc.DialOption
-	// DialTimeout bounds one attempt: TCP, TLS and HTTP/2 preface together.
+	// Dialer makes the connections; nil for one of our own. A dialer among the
+	// DialOptions takes its place, and its attempts have gRPC's bound, which grows
+	// with the backoff.
+	Dialer Dialer
+	// LookupHost returns the addresses of a name; nil for the system's.
+	LookupHost func(ctx context.Context, host string) ([]string, error)
+	// DialTimeout bounds one attempt at an address: TCP, TLS and HTTP/2 preface
+	// together.
 	DialTimeout time.Duration
 	// ProbeInterval is the silence after which a hop in use is probed.
 	ProbeInterval time.Duration
-	// MaxBackoff caps the pause between two attempts.
+	// MaxBackoff caps the pause between two attempts at an address, and between two
+	// at looking up a name.
 	MaxBackoff time.Duration
 	// Identity is what connections are made with, if their life depends on it.
 	Identity Identity
@@ -106,6 +118,12 @@ func NewPool(ctx context.Context, wg *sync.WaitGroup, opts Options) *Pool {
 	}
 	if opts.MaxBackoff <= 0 {
 		opts.MaxBackoff = DefaultMaxBackoff
+	}
+	if opts.Dialer == nil {
+		opts.Dialer = dialAddress
+	}
+	if opts.LookupHost == nil {
+		opts.LookupHost = net.DefaultResolver.LookupHost
 	}
 	p := &Pool{ctx: ctx, wg: wg, opts: opts, sender: newSender(), hops: make(map[string]*hop)}
 	wg.Go(func() {
@@ -194,18 +212,28 @@ func (p *Pool) replace(old *conn) {
 }
 
 func (p *Pool) dialOptions(c *conn) []grpc.DialOption {
+	// gRPC's jitter goes both ways, and the cap is to hold with it.
+	longest := time.Duration(float64(p.opts.MaxBackoff) / (1 + jitter))
 	connect := grpc.ConnectParams{
 		Backoff: backoff.Config{
-			BaseDelay:  min(baseBackoff, p.opts.MaxBackoff),
+			BaseDelay:  min(baseBackoff, longest),
 			Multiplier: 1.6,
-			Jitter:     0.2,
-			MaxDelay:   p.opts.MaxBackoff,
+			Jitter:     jitter,
+			MaxDelay:   longest,
 		},
 		MinConnectTimeout: p.opts.DialTimeout,
 	}
+	var opts []grpc.DialOption
+	if !viaProxy(c.hop.target) {
+		opts = append(opts, grpc.WithContextDialer(bounded(p.opts.Dialer, p.opts.DialTimeout)))
+	}
 	// Ours come last, so that the bounds hold whatever the others say.
-	opts := append([]grpc.DialOption{}, p.opts.DialOptions...)
+	opts = append(opts, p.opts.DialOptions...)
 	opts = append(opts,
+		grpc.WithResolvers(&names{
+			lookupHost: p.opts.LookupHost, maxBackoff: p.opts.MaxBackoff, log: c.hop.log,
+			conn: func() *grpc.ClientConn { return c.cc },
+		}),
 		grpc.WithConnectParams(connect),
 		grpc.WithStatsHandler(c),
 		// The pool decides when a hop is no longer needed, not a timer in gRPC.

@@ -55,10 +55,8 @@ func inBubble(t *testing.T, opts hop.Options, f func(t *testing.T, pool *hop.Poo
 		go func() { served <- s.Serve(listener) }()
 		var wg sync.WaitGroup
 		ctx, cancel := context.WithCancel(context.Background())
-		opts.DialOptions = []grpc.DialOption{
-			grpc.WithContextDialer(wire.Dial),
-			grpc.WithTransportCredentials(insecure.NewCredentials()),
-		}
+		opts.Dialer = wire.Dial
+		opts.DialOptions = []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
 		f(t, hop.NewPool(ctx, &wg, opts), wire, probes)
 		cancel()
 		wg.Wait()

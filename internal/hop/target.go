@@ -5,22 +5,17 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
-	"time"
-
-	"google.golang.org/grpc/resolver/dns"
+	"strings"
 )
 
-// minResolution replaces gRPC's pause of 30 s between two look-ups of one name:
-// a balancer that moves would otherwise be looked for only after the grace.
-const minResolution = time.Second
-
-func init() { dns.SetMinResolutionInterval(minResolution) }
+// nameScheme is that of targets whose host is a name. The resolver behind it is
+// ours (resolver.go).
+const nameScheme = "dns"
 
 // Target turns the URL of an endpoint or a registry into a gRPC target.
 //
-// A host name is handed to gRPC's own resolver, which tries every address
-// behind it and looks again when none works; an address literal needs no
-// resolver. The shipped manifests write registry:5002 without a scheme, which
+// Of a host name every address is tried, and it is looked up again when none
+// works; an address literal needs no resolver. The shipped manifests write registry:5002 without a scheme, which
 // a URL parser takes for scheme "registry" and opaque part "5002".
 func Target(u *url.URL) (string, error) {
 	if u == nil {
@@ -45,7 +40,8 @@ func hostTarget(u *url.URL, hostport string) (string, error) {
 		return "", fmt.Errorf("hop: %s: want host:port", u.Redacted())
 	}
 	if _, err := netip.ParseAddr(host); err == nil || host == "" {
-		return "passthrough:///" + hostport, nil
+		// The zone of a link-local address stands behind a percent sign.
+		return "passthrough:///" + strings.ReplaceAll(hostport, "%", "%25"), nil
 	}
-	return "dns:///" + hostport, nil
+	return nameScheme + ":///" + hostport, nil
 }
