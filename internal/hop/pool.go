@@ -63,6 +63,11 @@ const (
 	// pingTimeout is how long the answer to an HTTP/2 ping may take. With the
 	// default probe interval a black hole is noticed 25 s after the last byte.
 	pingTimeout = 10 * time.Second
+	// buffer is the size of the read and the write buffer of a connection, as on the
+	// server's side. gRPC's 32 KiB are for bulk: a Request has a few KiB, and with a
+	// hop for each nsmgr and remote of a large domain they alone would take a tenth
+	// of the 100 MiB that the shipped manifest allows.
+	buffer = 4 << 10
 	// drainTimeout is how long calls in flight hold up the end of the process:
 	// well under the 10 s that it may take in all.
 	drainTimeout = 3 * time.Second
@@ -238,6 +243,8 @@ func (p *Pool) dialOptions(c *conn) []grpc.DialOption {
 		grpc.WithStatsHandler(c),
 		// The pool decides when a hop is no longer needed, not a timer in gRPC.
 		grpc.WithIdleTimeout(0),
+		grpc.WithReadBufferSize(buffer),
+		grpc.WithWriteBufferSize(buffer),
 		grpc.WithSharedWriteBuffer(true),
 		// What a far side says is bounded as what callers say: it is kept, and passed
 		// on to them.

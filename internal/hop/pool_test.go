@@ -46,8 +46,14 @@ func (c *countingHealth) count() int {
 
 func inBubble(t *testing.T, opts hop.Options, f func(t *testing.T, pool *hop.Pool, wire *lbtest.Wire, probes *countingHealth)) {
 	t.Helper()
+	wire := lbtest.NewWire()
+	inBubbleOn(t, wire, opts, func(t *testing.T, pool *hop.Pool, probes *countingHealth) { f(t, pool, wire, probes) })
+}
+
+func inBubbleOn(t *testing.T, wire *lbtest.Wire, opts hop.Options, f func(t *testing.T, pool *hop.Pool, probes *countingHealth)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		wire, probes := lbtest.NewWire(), &countingHealth{Server: health.NewServer()}
+		probes := &countingHealth{Server: health.NewServer()}
 		s := grpc.NewServer() // stock settings: it expels eager pingers
 		grpc_health_v1.RegisterHealthServer(s, probes)
 		listener := wire.Listen(farAddr)
@@ -56,8 +62,8 @@ func inBubble(t *testing.T, opts hop.Options, f func(t *testing.T, pool *hop.Poo
 		var wg sync.WaitGroup
 		ctx, cancel := context.WithCancel(context.Background())
 		opts.Dialer = wire.Dial
-		opts.DialOptions = []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
-		f(t, hop.NewPool(ctx, &wg, opts), wire, probes)
+		opts.DialOptions = append(opts.DialOptions, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		f(t, hop.NewPool(ctx, &wg, opts), probes)
 		cancel()
 		wg.Wait()
 		s.Stop()

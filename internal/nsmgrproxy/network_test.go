@@ -68,6 +68,27 @@ func TestIdleBalancer_ResumesWithoutProbe(t *testing.T) {
 	}, nsmgrproxy.WithHopProbeInterval(0))
 }
 
+// A client that heals closes and requests anew: within 30 s it finds the connection
+// as it was. Later there is none.
+func TestHeal_FindsTheHopWarm(t *testing.T) {
+	for _, c := range []struct {
+		away time.Duration
+		open int
+	}{{time.Second, 1}, {29 * time.Second, 1}, {31 * time.Second, 0}} {
+		t.Run(c.away.String(), func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				conn := w.establish(1)
+				time.Sleep(time.Minute)
+				require.NoError(w, w.close(conn))
+				time.Sleep(c.away)
+				require.Equal(w, c.open, w.wire.Open(farAddr))
+				w.establish(2)
+				require.Equal(w, 2-c.open, w.wire.Dials(farAddr))
+			})
+		})
+	}
+}
+
 // The check bites: without a grace the same cuts are DOWNs, as in stock.
 func TestIdleBalancer_WithoutGraceEveryCutIsADown(t *testing.T) {
 	inBubble(t, func(w *world) {
