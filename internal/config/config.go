@@ -110,16 +110,7 @@ func fault(name, value string, set bool, err error) error {
 // contradictions checks what concerns several variables. A variable that could
 // not be read is zero here, and zero contradicts nothing.
 func (c *Config) contradictions() []error {
-	var faults []error
-	for _, grace := range []struct {
-		name  string
-		value time.Duration
-	}{{"NSM_MONITOR_GRACE", c.MonitorGrace}, {"NSM_MONITOR_LOCAL_GRACE", c.MonitorLocalGrace}} {
-		if grace.value > 0 && c.DialTimeout >= grace.value {
-			faults = append(faults, fmt.Errorf("config: NSM_DIAL_TIMEOUT (%s) has to be shorter than %s (%s): "+
-				"otherwise the grace ends before the first attempt to connect again does", c.DialTimeout, grace.name, grace.value))
-		}
-	}
+	faults := c.hopContradictions()
 	if c.PprofEnabled {
 		if _, err := hostPort(c.PprofListenOn); err != nil {
 			faults = append(faults, fmt.Errorf("config: NSM_PPROF_LISTEN_ON=%q: %w", c.PprofListenOn, err))

@@ -193,6 +193,51 @@ func TestFaults(t *testing.T) {
 	require.NoError(t, err, "what is off is not checked")
 }
 
+// Times that cannot keep the contract together are refused, and both are named.
+func TestContradictions(t *testing.T) {
+	for _, c := range []struct {
+		environ string
+		want    []string // none: accepted
+	}{
+		{"", nil},
+		{"NSM_DIAL_TIMEOUT=9s", []string{"NSM_HOP_MAX_BACKOFF (5s) and NSM_DIAL_TIMEOUT (9s) together have to be shorter than NSM_MONITOR_LOCAL_GRACE (10s): ",
+			"NSM_DIAL_TIMEOUT (9s) has to be shorter than 5s while NSM_MONITOR_GRACE (30s) is not 0: a caller's try is 15s"}},
+		{"NSM_DIAL_TIMEOUT=5s NSM_HOP_MAX_BACKOFF=1s", []string{"NSM_DIAL_TIMEOUT (5s) has to be shorter than 5s"}},
+		{"NSM_DIAL_TIMEOUT=4999ms", nil},
+		{"NSM_HOP_MAX_BACKOFF=10m", []string{"NSM_MONITOR_GRACE (30s)", "NSM_MONITOR_LOCAL_GRACE (10s)", "shorter than 15s while NSM_MONITOR_GRACE (30s)"}},
+		{"NSM_HOP_MAX_BACKOFF=6s", []string{"NSM_HOP_MAX_BACKOFF (6s) and NSM_DIAL_TIMEOUT (4s) together have to be shorter than NSM_MONITOR_LOCAL_GRACE (10s): otherwise an outage"}},
+		{"NSM_HOP_MAX_BACKOFF=6s NSM_MONITOR_LOCAL_GRACE=11s", nil},
+		{"NSM_HOP_MAX_BACKOFF=12s NSM_MONITOR_LOCAL_GRACE=1m", []string{"together have to be shorter than 15s while NSM_MONITOR_LOCAL_GRACE (1m0s) is not 0"}},
+		{"NSM_HOP_PROBE_INTERVAL=10m", []string{"NSM_HOP_PROBE_INTERVAL (10m0s) and the 10s that a ping may take have to be within 30s, which is NSM_MONITOR_GRACE (30s), or 30s"}},
+		{"NSM_HOP_PROBE_INTERVAL=20s", nil},
+		{"NSM_HOP_PROBE_INTERVAL=20001ms", []string{"NSM_HOP_PROBE_INTERVAL (20.001s)"}},
+		{"NSM_HOP_PROBE_INTERVAL=50s NSM_MONITOR_GRACE=1m", nil},
+		{"NSM_HOP_PROBE_INTERVAL=15s NSM_MONITOR_GRACE=10s", nil}, // as the local grace is by default
+		{"NSM_HOP_PROBE_INTERVAL=0", nil},
+		{"NSM_HOP_PROBE_INTERVAL=1ms", []string{"must not be under 100ms"}},
+		{"NSM_HOP_MAX_BACKOFF=1ns", []string{"must not be under 100ms"}},
+		{"NSM_DIAL_TIMEOUT=1ms", []string{"must not be under 100ms"}},
+		{"NSM_HOP_MAX_BACKOFF=2562047h", []string{"NSM_MONITOR_GRACE", "NSM_MONITOR_LOCAL_GRACE", "15s"}}, // the longest there is
+		{"NSM_DIAL_TIMEOUT=2562047h", []string{"NSM_MONITOR_GRACE", "NSM_MONITOR_LOCAL_GRACE", "5s"}},
+		{"NSM_HOP_PROBE_INTERVAL=2562047h", []string{"NSM_MONITOR_GRACE"}},
+		// As in stock there is nothing to keep.
+		{"NSM_MONITOR_GRACE=0 NSM_MONITOR_LOCAL_GRACE=0 NSM_DIAL_TIMEOUT=9s NSM_HOP_MAX_BACKOFF=10m NSM_HOP_PROBE_INTERVAL=10m", nil},
+		{"NSM_MONITOR_LOCAL_GRACE=0 NSM_HOP_MAX_BACKOFF=10s", nil},
+		{"NSM_MONITOR_GRACE=0 NSM_DIAL_TIMEOUT=6s NSM_HOP_MAX_BACKOFF=1s", []string{"NSM_MONITOR_LOCAL_GRACE (10s) is not 0"}},
+	} {
+		_, _, err := config.FromEnv(with(strings.Fields(c.environ)...))
+		if c.want == nil {
+			require.NoError(t, err, c.environ)
+			continue
+		}
+		lines := strings.Split(err.Error(), "\n")
+		require.Len(t, lines, len(c.want), "%s: %v", c.environ, err)
+		for i, want := range c.want {
+			require.Contains(t, lines[i], want, c.environ)
+		}
+	}
+}
+
 func TestAllFaultsAtOnce(t *testing.T) {
 	_, warnings, err := config.FromEnv([]string{"NSM_LOG_LEVEL=LOUD", "NSM_DIAL_TIMEOUT=fast", "NSM_ZZ=", "NSM_AA=1"})
 	require.Equal(t, []string{"config: NSM_AA is not a variable of this program", "config: NSM_ZZ is not a variable of this program"}, warnings)

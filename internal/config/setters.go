@@ -43,6 +43,21 @@ func duration(dst *time.Duration, z zero) setter {
 	}
 }
 
+// hopTime is a duration of a hop: long enough to be of use, if it is not 0.
+func hopTime(dst *time.Duration, z zero) setter {
+	return func(value string) error {
+		var d time.Duration
+		if err := duration(&d, z)(value); err != nil {
+			return err
+		}
+		if d != 0 && d < shortest {
+			return fmt.Errorf("must not be under %s", shortest)
+		}
+		*dst = d
+		return nil
+	}
+}
+
 func anyText(dst *string) setter {
 	return func(value string) error {
 		*dst = value

@@ -35,9 +35,9 @@ func declare(c *Config) []variable {
 
 		{"NSM_MONITOR_GRACE", "30s", "How long a lost monitor stream to another domain is kept from subscribers; 0 for not at all", duration(&c.MonitorGrace, orZero)},
 		{"NSM_MONITOR_LOCAL_GRACE", "10s", "The same for streams to the nsmgrs of this domain", duration(&c.MonitorLocalGrace, orZero)},
-		{"NSM_DIAL_TIMEOUT", "4s", "Longest attempt at an upstream connection, over 0, less than either grace", duration(&c.DialTimeout, notZero)},
-		{"NSM_HOP_PROBE_INTERVAL", "15s", "Silence on a used upstream connection after which it is probed; 0 for never", duration(&c.HopProbeInterval, orZero)},
-		{"NSM_HOP_MAX_BACKOFF", "5s", "Longest pause between attempts at an upstream connection, over 0", duration(&c.HopMaxBackoff, notZero)},
+		{"NSM_DIAL_TIMEOUT", "4s", "Longest attempt at one address of an upstream; unless both graces are 0, under 5s and under either grace", hopTime(&c.DialTimeout, notZero)},
+		{"NSM_HOP_PROBE_INTERVAL", "15s", "Silence on a used upstream connection after which it is probed; 0 for never; with 10s more within the longer grace, or 30s", hopTime(&c.HopProbeInterval, orZero)},
+		{"NSM_HOP_MAX_BACKOFF", "5s", "Longest pause between attempts at an upstream; together with NSM_DIAL_TIMEOUT under either grace, and under 15s", hopTime(&c.HopMaxBackoff, notZero)},
 
 		{"NSM_LOG_LEVEL", "INFO", "Log level; SIGUSR1 sets TRACE, SIGUSR2 sets this one again", level(&c.LogLevel)},
 		{telemetryName, "false", "Whether to export traces and metrics", lenientBoolean(&c.Telemetry)},
