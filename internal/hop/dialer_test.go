@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -176,9 +177,6 @@ func TestBackoff_JitterAndCap(t *testing.T) {
 func serveReal(t *testing.T, network, addr string) net.Listener {
 	t.Helper()
 	listener, err := net.Listen(network, addr)
-	if err != nil && network == "tcp6" {
-		t.Skipf("no IPv6 here: %v", err)
-	}
 	require.NoError(t, err)
 	s := grpc.NewServer()
 	grpc_health_v1.RegisterHealthServer(s, health.NewServer())
@@ -208,9 +206,42 @@ func TestForms(t *testing.T) {
 	socket := filepath.Join(dir, "s")
 	serveReal(t, "unix", socket)
 	tryForms(t, "registry:"+port, "tcp://registry:"+port, "tcp://127.0.0.1:"+port, "tcp://:"+port, "unix://"+socket)
-	t.Run("IPv6", func(t *testing.T) {
+	if listener, err := net.Listen("tcp6", "[::1]:0"); err == nil { // a machine may be without
+		require.NoError(t, listener.Close())
 		tryForms(t, "tcp://"+serveReal(t, "tcp6", "[::1]:0").Addr().String())
-	})
+	}
+}
+
+// What reaches the dialer is what it needs, also of an address with a zone, and
+// whatever the port.
+func TestForms_AddressesThatAreDialled(t *testing.T) {
+	for form, want := range map[string]string{
+		"tcp://[fd00::1]:5004":        "[fd00::1]:5004",
+		"tcp://[fe80::1%25eth0]:5001": "[fe80::1%eth0]:5001",
+		"tcp://10.0.0.1:1":            "10.0.0.1:1",
+		"tcp://six:65535":             "[fd00::2]:65535",
+		"six:5002":                    "[fd00::2]:5002",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			dialled := make(chan string, 1)
+			dial := func(_ context.Context, addr string) (net.Conn, error) {
+				select {
+				case dialled <- addr:
+				default:
+				}
+				return nil, syscall.ECONNREFUSED
+			}
+			opts := hop.Options{LookupHost: func(context.Context, string) ([]string, error) { return []string{"fd00::2"}, nil }}
+			withDialer(t, opts, dial, func(t *testing.T, pool *hop.Pool) {
+				u, err := url.Parse(form)
+				require.NoError(t, err)
+				h, err := pool.Take(u)
+				require.NoError(t, err)
+				defer h.Release()
+				require.Equal(t, want, <-dialled, form)
+			})
+		})
+	}
 }
 
 func tryForms(t *testing.T, forms ...string) {
