@@ -69,6 +69,7 @@ func NewServer(ctx context.Context, registryURL, registryProxyURL *url.URL, toke
 		NetworkServiceServer: next.NewNetworkServiceServer(
 			guard.NewServer(log.FromContext(ctx)),
 			hop.NewSelfServer(pool),
+			guard.NewLoopServer(o.name),
 			updatepath.NewServer(o.name),
 			o.gate,
 			leg.NewServer(leg.New(ctx, o.wg)),
