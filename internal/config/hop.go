@@ -55,15 +55,15 @@ func (c *Config) hopContradictions() []error {
 	case longest.value == 0:
 		return faults
 	case dial.value >= callerTry/attempts:
-		refuse("%v has to be shorter than %s while %v is not 0: a caller's try is %s, and a dead first attempt has to leave time for a second and a third",
-			dial, callerTry/attempts, longest, callerTry)
+		refuse("%v has to be shorter than %s while %v is not 0: a caller's try is %s, "+
+			"and a dead first attempt has to leave time for a second and a third", dial, callerTry/attempts, longest, callerTry)
 	case dial.value > 0 && pause.value >= callerTry-dial.value:
 		refuse("%v and %v together have to be shorter than %s while %v is not 0: that is a caller's try, and all of it could fall into one pause",
 			pause, dial, callerTry, longest)
 	}
 	if bound := max(longest.value, noticed); probe.value > 0 && max(probe.value, minPing) > bound-pingTimeout {
-		refuse("%v and the %s that a ping may take have to be within %s, which is %v, or %s if that is shorter: otherwise nobody notices in time that a peer has gone without a word",
-			probe, pingTimeout, bound, longest, noticed)
+		refuse("%v and the %s that a ping may take have to be within %s, which is %v, or %s if that is shorter: "+
+			"otherwise nobody notices in time that a peer has gone without a word", probe, pingTimeout, bound, longest, noticed)
 	}
 	return faults
 }

@@ -220,7 +220,7 @@ func TestName_OutageOfTheNameServerIsOverSoonAfterItsEnd(t *testing.T) {
 
 // The first connection, a registry's say, with the name server not up yet.
 func TestName_NotKnownYet(t *testing.T) {
-	named(t, hop.Options{MaxBackoff: time.Second}, func(t *testing.T, take func() *hop.Handle, wire *lbtest.Wire, dns *answers) {
+	named(t, hop.Options{MaxBackoff: time.Second}, func(t *testing.T, take func() *hop.Handle, _ *lbtest.Wire, dns *answers) {
 		dns.fail(errors.New("the name server restarts"))
 		h := take()
 		defer h.Release()

@@ -55,7 +55,6 @@ import (
 // ctx.
 func NewServer(ctx context.Context, registryURL, registryProxyURL *url.URL, tokenGenerator token.GeneratorFunc, opts ...Option) nsmgr.Nsmgr {
 	o := newOptions(opts)
-
 	pool := hop.NewPool(ctx, o.wg, o.hop())
 	local, remote := pool.Client(registryURL), pool.Client(registryProxyURL)
 	places := directory.New(o.listenOn,
