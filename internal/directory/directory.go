@@ -18,8 +18,9 @@
 //   - A path that leads on is not turned: a leg of another domain stays one, even
 //     where this domain has an endpoint of the same bare name.
 //   - A URL that leads back to this very process means inbound.
-//   - What is learned is forgotten an hour after its last use. That costs one
-//     look-up, so nothing has to be kept for ever.
+//   - What is learned is forgotten an hour after its last use, or when some
+//     thousand others have been used since. That costs one look-up, so nothing
+//     has to be kept for ever.
 package directory
 
 import (
@@ -94,10 +95,9 @@ type Directory struct {
 	mu sync.Mutex
 	// found holds what the registries of other domains answered, registered
 	// what endpoints of this domain registered in another.
-	found, registered map[string]*entry
-	swept             time.Time
+	found, registered *recent[string, *url.URL]
 	// answers holds the look-ups of the last moment.
-	answers map[question]answer
+	answers *recent[question, *url.URL]
 
 	flight singleflight.Group
 }
@@ -107,16 +107,6 @@ type question struct {
 	name string
 }
 
-type answer struct {
-	url *url.URL
-	at  time.Time
-}
-
-type entry struct {
-	url  *url.URL
-	used time.Time
-}
-
 // New makes a directory for the proxy that is reached under self. The clients
 // lead to the registry of this domain and to the proxy of the others.
 func New(self *url.URL, local, proxy registry.NetworkServiceEndpointRegistryClient) *Directory {
@@ -124,10 +114,9 @@ func New(self *url.URL, local, proxy registry.NetworkServiceEndpointRegistryClie
 		self:       self.String(),
 		local:      local,
 		proxy:      proxy,
-		found:      make(map[string]*entry),
-		registered: make(map[string]*entry),
-		answers:    make(map[question]answer),
-		swept:      time.Now(),
+		found:      newRecent[string, *url.URL](keepFor, maxNames),
+		registered: newRecent[string, *url.URL](keepFor, maxNames),
+		answers:    newRecent[question, *url.URL](moment, maxNames),
 	}
 }
 
@@ -300,54 +289,35 @@ func ended(err error) error {
 func (d *Directory) fresh(way Way, name string) (*url.URL, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	a, ok := d.answers[question{way, name}]
-	return a.url, ok && time.Since(a.at) < moment
+	return d.answers.get(question{way, name})
 }
 
-// keep notes an answer, and forgets those that are older than a moment.
 func (d *Directory) keep(way Way, name string, u *url.URL) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for q, a := range d.answers {
-		if time.Since(a.at) >= moment {
-			delete(d.answers, q)
-		}
-	}
-	d.answers[question{way, name}] = answer{url: u, at: time.Now()}
+	d.answers.put(question{way, name}, u)
 }
 
-func (d *Directory) recall(m map[string]*entry, endpoint string) *url.URL {
+// recall counts as a use.
+func (d *Directory) recall(names *recent[string, *url.URL], endpoint string) *url.URL {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	e, ok := m[endpoint]
-	if !ok {
-		return nil
+	u, ok := names.get(endpoint)
+	if ok {
+		names.put(endpoint, u)
 	}
-	e.used = time.Now()
-	return e.url
+	return u
 }
 
 // learn takes the newest answer over the one before.
-func (d *Directory) learn(m map[string]*entry, endpoint string, u *url.URL) {
+func (d *Directory) learn(names *recent[string, *url.URL], endpoint string, u *url.URL) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	now := time.Now()
-	m[endpoint] = &entry{url: u, used: now}
-	if now.Sub(d.swept) < keepFor {
-		return
-	}
-	d.swept = now
-	for _, m := range []map[string]*entry{d.found, d.registered} {
-		for name, e := range m {
-			if now.Sub(e.used) > keepFor {
-				delete(m, name)
-			}
-		}
-	}
+	names.put(endpoint, u)
 }
 
-func (d *Directory) forget(m map[string]*entry, endpoint string) {
+func (d *Directory) forget(names *recent[string, *url.URL], endpoint string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(m, endpoint)
+	names.forget(endpoint)
 }

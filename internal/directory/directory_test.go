@@ -3,8 +3,10 @@ package directory_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/url"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -115,11 +117,16 @@ type sink struct {
 	grpc.ServerStream
 	ctx  context.Context
 	last *registry.NetworkServiceEndpointResponse
+	sent int
 }
 
 func (s *sink) Context() context.Context { return s.ctx }
 
-func (s *sink) Send(r *registry.NetworkServiceEndpointResponse) error { s.last = r; return nil }
+func (s *sink) Send(r *registry.NetworkServiceEndpointResponse) error {
+	s.last = r
+	s.sent++
+	return nil
+}
 
 func TestFind_NewestAddressWinsAndThisProxyStandsInItsPlace(t *testing.T) {
 	d := newDirectory(t, new(found), new(found))
@@ -279,4 +286,74 @@ func TestLookup_ManyWhoAskAtOnceAreOneQuestion(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 2, proxy.finds, "but only for a moment")
 	})
+}
+
+func TestDirectory_BoundsWhatItKeeps(t *testing.T) {
+	const flood = 100_000
+	d := newDirectory(t, new(found), &found{urls: map[string]string{"first@b": "tcp://b:1"}})
+	k := new(taker)
+	server := registrychain.NewNetworkServiceEndpointRegistryServer(directory.NewNetworkServiceEndpointRegistryServer(d), k)
+	allocated := func() int64 {
+		runtime.GC()
+		var stats runtime.MemStats
+		runtime.ReadMemStats(&stats)
+		return int64(stats.HeapAlloc)
+	}
+	before := allocated()
+	for i := range flood {
+		k.nse = &registry.NetworkServiceEndpoint{Name: fmt.Sprintf("nse-%d@b", i), Url: "tcp://b:1"}
+		require.NoError(t, server.Find(new(registry.NetworkServiceEndpointQuery), &sink{ctx: t.Context()}))
+		_, err := server.Register(t.Context(), k.nse)
+		require.NoError(t, err)
+	}
+	kept := allocated() - before
+	t.Logf("%d KiB kept of %d endpoints", kept>>10, flood)
+	require.Less(t, kept, int64(12<<20))
+	route, err := d.Resolve(t.Context(), fmt.Sprintf("nse-%d@b", flood-1), nil)
+	require.NoError(t, err)
+	require.Equal(t, directory.Floating, route.Way, "the newest is known")
+}
+
+func TestLookup_DoesNotWalkOverOtherAnswers(t *testing.T) {
+	// Walking, it takes 50 s.
+	const limit = 10 * time.Second
+	began := time.Now()
+	// In a bubble all look-ups are in the same moment.
+	synctest.Test(t, func(t *testing.T) {
+		proxy := &found{urls: make(map[string]string)}
+		d := newDirectory(t, new(found), proxy)
+		for i := range 50_000 {
+			_, err := d.Lookup(t.Context(), fmt.Sprintf("nse-%d@b", i), directory.Outbound)
+			require.Equal(t, codes.FailedPrecondition, status.Code(err))
+		}
+	})
+	require.Less(t, time.Since(began), limit)
+}
+
+// blank is a registry that answers with nothing in it between two endpoints.
+type blank struct {
+	registry.NetworkServiceEndpointRegistryServer
+}
+
+func (blank) Find(_ *registry.NetworkServiceEndpointQuery, s registry.NetworkServiceEndpointRegistry_FindServer) error {
+	for _, r := range []*registry.NetworkServiceEndpointResponse{
+		{NetworkServiceEndpoint: &registry.NetworkServiceEndpoint{Name: "one@b", Url: "tcp://b:1"}},
+		{},
+		{Deleted: true},
+		{NetworkServiceEndpoint: &registry.NetworkServiceEndpoint{Name: "two@b", Url: "tcp://b:2"}},
+	} {
+		if err := s.Send(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func TestFind_AnswerWithoutAnEndpointIsLeftOut(t *testing.T) {
+	d := newDirectory(t, new(found), new(found))
+	server := registrychain.NewNetworkServiceEndpointRegistryServer(directory.NewNetworkServiceEndpointRegistryServer(d), blank{})
+	s := &sink{ctx: t.Context()}
+	require.NoError(t, server.Find(new(registry.NetworkServiceEndpointQuery), s))
+	require.Equal(t, "two@b", s.last.GetNetworkServiceEndpoint().GetName())
+	require.Equal(t, 2, s.sent)
 }

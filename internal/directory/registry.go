@@ -58,6 +58,9 @@ type findServer struct {
 
 func (f *findServer) Send(response *registry.NetworkServiceEndpointResponse) error {
 	nse := response.GetNetworkServiceEndpoint()
+	if nse == nil {
+		return nil
+	}
 	u, err := url.Parse(nse.GetUrl())
 	switch {
 	case response.GetDeleted():

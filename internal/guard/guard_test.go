@@ -282,6 +282,7 @@ func TestEndpointRegistry(t *testing.T) {
 		"network_service_endpoint":    nil,
 		"name: more than one @":       {Name: "a@b@c"},
 		"url: not a URL":              {Name: "a", Url: "::"},
+		"url: 606 bytes":              {Name: "a", Url: "tcp://" + strings.Repeat("x", 600)},
 		"expiration_time":             {Name: "a", ExpirationTime: &timestamppb.Timestamp{Nanos: -1}},
 		"network_service_names: 600":  {Name: "a", NetworkServiceNames: make([]string, 600)},
 		"network_service_names[0]":    {Name: "a", NetworkServiceNames: []string{"\x7f"}},

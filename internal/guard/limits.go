@@ -36,6 +36,9 @@ const (
 	maxEntries = 512
 	// maxValue bounds the keys and values of labels and parameters.
 	maxValue = 4 << 10
+	// maxURL bounds the URL of an endpoint, which is remembered: a scheme, a host
+	// name of 253 bytes at most, a port.
+	maxURL = 512
 	// maxContext bounds the context of a connection: addresses, routes, excluded
 	// prefixes, DNS. A node with a thousand prefixes excluded has some 20 KiB.
 	maxContext = 128 << 10

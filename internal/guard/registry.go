@@ -120,7 +120,7 @@ func checkEndpoint(field string, nse *registry.NetworkServiceEndpoint) error {
 }
 
 func checkURL(field, raw string) error {
-	if err := text(field, raw, maxValue); err != nil {
+	if err := text(field, raw, maxURL); err != nil {
 		return err
 	}
 	if _, err := url.Parse(raw); err != nil {
