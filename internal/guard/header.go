@@ -13,18 +13,30 @@ import (
 const pathHeader = "path"
 
 // checkPathHeader looks at the path that comes beside a registration. The SDK's
-// elements take it as it is, some of them in goroutines of their own, where a
-// segment that is null would end the process.
+// elements take it as it is, with segments that are null.
 func checkPathHeader(ctx context.Context) error {
 	md, _ := metadata.FromIncomingContext(ctx)
+	path, err := pathOf(md)
+	if err != nil || path == nil {
+		return err
+	}
+	return checkPathOf(path)
+}
+
+// pathOf reads the path as the SDK does. It is nil where there is none.
+func pathOf(md metadata.MD) (*grpcmetadata.Path, error) {
 	values := md.Get(pathHeader)
 	if len(values) == 0 {
-		return nil
+		return nil, nil
 	}
-	path := new(grpcmetadata.Path)
-	if err := json.Unmarshal([]byte(values[len(values)-1]), path); err != nil {
-		return faulty("header path", "not a path in JSON")
+	var path *grpcmetadata.Path
+	if err := json.Unmarshal([]byte(values[len(values)-1]), &path); err != nil {
+		return nil, faulty("header path", "not a path in JSON")
 	}
+	return path, nil
+}
+
+func checkPathOf(path *grpcmetadata.Path) error {
 	if len(path.PathSegments) > maxSegments {
 		return faulty("header path", "%d segments, more than %d", len(path.PathSegments), maxSegments)
 	}
