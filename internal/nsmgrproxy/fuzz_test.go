@@ -26,8 +26,8 @@ import (
 // good one takes, and everything around the chain is in memory.
 const fuzzTime = 500 * time.Millisecond
 
-// fuzzed is the whole chain in real time, its neighbours in memory.
-func fuzzed(f *testing.F) nsmgr.Nsmgr {
+// inMemory is the whole chain in real time, its neighbours in memory.
+func inMemory(t testing.TB) nsmgr.Nsmgr {
 	wire := lbtest.NewWire()
 	local, remote := newFakeRegistry(), newFakeRegistry()
 	remote.set(endpointName, "tcp://"+farAddr)
@@ -40,11 +40,11 @@ func fuzzed(f *testing.F) nsmgr.Nsmgr {
 		register(s)
 		listener := wire.Listen(addr)
 		go func() { _ = s.Serve(listener) }()
-		f.Cleanup(s.Stop)
+		t.Cleanup(s.Stop)
 	}
 	var wg sync.WaitGroup
 	ctx, cancel := context.WithCancel(log.WithLog(context.Background(), log.Empty()))
-	f.Cleanup(func() { cancel(); wg.Wait() })
+	t.Cleanup(func() { cancel(); wg.Wait() })
 	return nsmgrproxy.NewServer(ctx,
 		&url.URL{Scheme: "tcp", Host: registryAddr}, &url.URL{Scheme: "tcp", Host: registryProxyAddr}, testToken,
 		nsmgrproxy.WithName("proxy"), nsmgrproxy.WithMapIPFilePath(""), nsmgrproxy.WithWaitGroup(&wg),
@@ -85,7 +85,7 @@ func FuzzRequest(f *testing.F) {
 	reselected.Connection.State = networkservice.State_RESELECT_REQUESTED
 	seed(f, newRequest(1), established, reselected, new(networkservice.NetworkServiceRequest),
 		&networkservice.NetworkServiceRequest{Connection: new(networkservice.Connection)})
-	chain := fuzzed(f)
+	chain := inMemory(f)
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		r := new(networkservice.NetworkServiceRequest)
 		if proto.Unmarshal(raw, r) != nil {
@@ -103,7 +103,7 @@ func FuzzRequest(f *testing.F) {
 
 func FuzzClose(f *testing.F) {
 	seed(f, newRequest(1).GetConnection(), new(networkservice.Connection), &networkservice.Connection{Id: "x", Path: &networkservice.Path{Index: 1<<32 - 1}})
-	chain := fuzzed(f)
+	chain := inMemory(f)
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		conn := new(networkservice.Connection)
 		if proto.Unmarshal(raw, conn) != nil {
@@ -127,7 +127,7 @@ func (s *monitorSink) Send(*networkservice.ConnectionEvent) error { s.leave(); r
 func FuzzMonitorConnections(f *testing.F) {
 	seed(f, new(networkservice.MonitorScopeSelector),
 		&networkservice.MonitorScopeSelector{PathSegments: []*networkservice.PathSegment{{Id: "a", Name: "b"}, {}}, NetworkServices: []string{"s"}})
-	chain := fuzzed(f)
+	chain := inMemory(f)
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		selector := new(networkservice.MonitorScopeSelector)
 		if proto.Unmarshal(raw, selector) != nil {
@@ -164,7 +164,7 @@ func FuzzEndpointRegistry(f *testing.F) {
 		Name: "endpoint@floating", Url: "tcp://" + farAddr, NetworkServiceNames: []string{serviceName},
 		NetworkServiceLabels: map[string]*registry.NetworkServiceLabels{serviceName: {Labels: map[string]string{"a": "b"}}},
 	})
-	chain := fuzzed(f)
+	chain := inMemory(f)
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		nse := new(registry.NetworkServiceEndpoint)
 		if proto.Unmarshal(raw, nse) != nil {
@@ -183,7 +183,7 @@ func FuzzServiceRegistry(f *testing.F) {
 	seed(f, new(registry.NetworkService), &registry.NetworkService{Name: serviceName, Payload: "IP", Matches: []*registry.Match{
 		{SourceSelector: map[string]string{"a": "b"}, Routes: []*registry.Destination{{DestinationSelector: map[string]string{"c": "d"}}}},
 	}})
-	chain := fuzzed(f)
+	chain := inMemory(f)
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		ns := new(registry.NetworkService)
 		if proto.Unmarshal(raw, ns) != nil {

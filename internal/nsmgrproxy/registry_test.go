@@ -6,6 +6,7 @@ import (
 
 	"github.com/networkservicemesh/api/pkg/api/registry"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
@@ -15,6 +16,7 @@ type fakeRegistry struct {
 	mu    sync.Mutex
 	urls  map[string]string
 	finds int
+	path  string // what Register and Unregister answer in the header, empty for none
 }
 
 func newFakeRegistry() *fakeRegistry { return &fakeRegistry{urls: make(map[string]string)} }
@@ -27,6 +29,22 @@ func (r *fakeRegistry) set(name, u string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.urls[name] = u
+}
+
+func (r *fakeRegistry) answerPath(path string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.path = path
+}
+
+func (r *fakeRegistry) sendPath(ctx context.Context) error {
+	r.mu.Lock()
+	path := r.path
+	r.mu.Unlock()
+	if path == "" {
+		return nil
+	}
+	return grpc.SendHeader(ctx, metadata.Pairs("path", path))
 }
 
 func (r *fakeRegistry) asked() int {
@@ -49,14 +67,14 @@ func (r *fakeRegistry) Find(query *registry.NetworkServiceEndpointQuery, stream 
 	})
 }
 
-func (r *fakeRegistry) Register(_ context.Context, nse *registry.NetworkServiceEndpoint) (*registry.NetworkServiceEndpoint, error) {
+func (r *fakeRegistry) Register(ctx context.Context, nse *registry.NetworkServiceEndpoint) (*registry.NetworkServiceEndpoint, error) {
 	r.set(nse.GetName(), nse.GetUrl())
-	return nse, nil
+	return nse, r.sendPath(ctx)
 }
 
-func (r *fakeRegistry) Unregister(_ context.Context, nse *registry.NetworkServiceEndpoint) (*emptypb.Empty, error) {
+func (r *fakeRegistry) Unregister(ctx context.Context, nse *registry.NetworkServiceEndpoint) (*emptypb.Empty, error) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	delete(r.urls, nse.GetName())
-	return new(emptypb.Empty), nil
+	r.mu.Unlock()
+	return new(emptypb.Empty), r.sendPath(ctx)
 }

@@ -8,9 +8,10 @@
 // re-requested and closed on its own hop; interdomainbypass and discover by a
 // directory that follows addresses; dial and the client chain by hops that are
 // kept; monitor by the event contract; swapip by a map that never writes an empty
-// address. The rest is the SDK's own. The elements are joined without the SDK's
-// tracing around each of them, which logs a failed Request once per element and
-// try; the guard logs it once.
+// address. Registrations are put in order by an element that keeps none of them,
+// in the place of the registry's begin. The rest is the SDK's own. The elements
+// are joined without the SDK's tracing around each of them, which logs a failed
+// call once per element and try; the guard logs it once.
 //
 // Everything that runs in the background ends with the context of NewServer and
 // is counted in the wait group of WithWaitGroup. Monitor streams end with
@@ -31,12 +32,11 @@ import (
 	"github.com/networkservicemesh/sdk/pkg/networkservice/common/updatetoken"
 	"github.com/networkservicemesh/sdk/pkg/networkservice/core/next"
 	registryserver "github.com/networkservicemesh/sdk/pkg/registry"
-	"github.com/networkservicemesh/sdk/pkg/registry/common/begin"
 	registryclusterinfo "github.com/networkservicemesh/sdk/pkg/registry/common/clusterinfo"
 	registryconnect "github.com/networkservicemesh/sdk/pkg/registry/common/connect"
 	"github.com/networkservicemesh/sdk/pkg/registry/common/grpcmetadata"
 	registryupdatepath "github.com/networkservicemesh/sdk/pkg/registry/common/updatepath"
-	registrychain "github.com/networkservicemesh/sdk/pkg/registry/core/chain"
+	registrynext "github.com/networkservicemesh/sdk/pkg/registry/core/next"
 	"github.com/networkservicemesh/sdk/pkg/tools/log"
 	monitornext "github.com/networkservicemesh/sdk/pkg/tools/monitorconnection/next"
 	"github.com/networkservicemesh/sdk/pkg/tools/token"
@@ -48,6 +48,7 @@ import (
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/leg"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/mapip"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/monitor"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/serial"
 )
 
 // NewServer makes the proxy. registryURL leads to the registry of this domain,
@@ -57,10 +58,7 @@ func NewServer(ctx context.Context, registryURL, registryProxyURL *url.URL, toke
 	o := newOptions(opts)
 	pool := hop.NewPool(ctx, o.wg, o.hop())
 	local, remote := pool.Client(registryURL), pool.Client(registryProxyURL)
-	places := directory.New(o.listenOn,
-		registry.NewNetworkServiceEndpointRegistryClient(local),
-		registry.NewNetworkServiceEndpointRegistryClient(remote),
-	)
+	places := directory.New(o.listenOn, lookUp(local), lookUp(remote))
 	addresses := mapip.Watch(ctx, o.wg, o.mapIPFilePath)
 	table := monitor.NewTable(ctx, o.wg)
 
@@ -86,35 +84,44 @@ func NewServer(ctx context.Context, registryURL, registryProxyURL *url.URL, toke
 			table,
 		),
 		Registry: registryserver.NewServer(
-			registrychain.NewNetworkServiceRegistryServer(
+			registrynext.NewNetworkServiceRegistryServer(
 				guard.NewNetworkServiceRegistryServer(),
 				grpcmetadata.NewNetworkServiceRegistryServer(),
 				registryupdatepath.NewNetworkServiceRegistryServer(tokenGenerator),
 				o.authorizeNSServer,
-				registryconnect.NewNetworkServiceRegistryServer(registrychain.NewNetworkServiceRegistryClient(
+				registryconnect.NewNetworkServiceRegistryServer(registrynext.NewNetworkServiceRegistryClient(
 					o.authorizeNSClient,
 					grpcmetadata.NewNetworkServiceRegistryClient(),
+					guard.NewNetworkServiceRegistryClient(),
 					registry.NewNetworkServiceRegistryClient(remote),
 				)),
 			),
-			registrychain.NewNetworkServiceEndpointRegistryServer(
+			registrynext.NewNetworkServiceEndpointRegistryServer(
 				guard.NewNetworkServiceEndpointRegistryServer(),
 				grpcmetadata.NewNetworkServiceEndpointRegistryServer(),
 				registryupdatepath.NewNetworkServiceEndpointRegistryServer(tokenGenerator),
 				o.authorizeNSEServer,
-				begin.NewNetworkServiceEndpointRegistryServer(),
-				guard.NewNetworkServiceEndpointRegistryServer(), // begin goes on in another goroutine
+				serial.NewNetworkServiceEndpointRegistryServer(),
 				directory.NewNetworkServiceEndpointRegistryServer(places),
 				mapip.NewNetworkServiceEndpointRegistryServer(addresses),
 				registryclusterinfo.NewNetworkServiceEndpointRegistryServer(),
-				registryconnect.NewNetworkServiceEndpointRegistryServer(registrychain.NewNetworkServiceEndpointRegistryClient(
+				registryconnect.NewNetworkServiceEndpointRegistryServer(registrynext.NewNetworkServiceEndpointRegistryClient(
 					o.authorizeNSEClient,
 					grpcmetadata.NewNetworkServiceEndpointRegistryClient(),
+					guard.NewNetworkServiceEndpointRegistryClient(),
 					registry.NewNetworkServiceEndpointRegistryClient(remote),
 				)),
 			),
 		),
 	}
+}
+
+// lookUp asks the endpoint registry behind a connection.
+func lookUp(cc grpc.ClientConnInterface) registry.NetworkServiceEndpointRegistryClient {
+	return registrynext.NewNetworkServiceEndpointRegistryClient(
+		guard.NewNetworkServiceEndpointRegistryClient(),
+		registry.NewNetworkServiceEndpointRegistryClient(cc),
+	)
 }
 
 // grace is the grace of the leg that a Request is about.
