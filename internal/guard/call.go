@@ -16,7 +16,7 @@ const (
 	ExpiresHeader = "nsm-client-token-expires"
 )
 
-// checkCall looks at what came with a Request or Close. Neighbours without tokens
+// checkCall looks at what came with a Request or Close, or a registration. Neighbours without tokens
 // send neither.
 func checkCall(ctx context.Context) error {
 	tokens, times := metadata.ValueFromIncomingContext(ctx, TokenHeader), metadata.ValueFromIncomingContext(ctx, ExpiresHeader)

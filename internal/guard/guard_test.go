@@ -87,6 +87,8 @@ func (s services) Find(*registry.NetworkServiceQuery, registry.NetworkServiceReg
 	return nil
 }
 
+func quietly() *guard.Log { return guard.NewLog(log.Empty()) }
+
 type stream struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -192,7 +194,7 @@ func TestRequest(t *testing.T) {
 	} {
 		t.Run(field, func(t *testing.T) {
 			b := new(behind)
-			server := chain.NewNetworkServiceServer(guard.NewServer(log.Empty()), b)
+			server := chain.NewNetworkServiceServer(guard.NewServer(quietly()), b)
 			r := good()
 			spoil(r)
 			_, err := server.Request(t.Context(), r)
@@ -218,7 +220,7 @@ func TestRequest(t *testing.T) {
 // What comes beside a Request takes the place of what is in it.
 func TestRequest_TokenBesideItKeepsToTheSameLimits(t *testing.T) {
 	b := new(behind)
-	server := chain.NewNetworkServiceServer(guard.NewServer(log.Empty()), b)
+	server := chain.NewNetworkServiceServer(guard.NewServer(quietly()), b)
 	const token, expires = "nsm-client-token", "nsm-client-token-expires"
 	soon := time.Now().Add(time.Hour).Format(time.RFC3339Nano)
 	for name, c := range map[string]struct {
@@ -264,7 +266,7 @@ func TestMonitorConnections(t *testing.T) {
 	} {
 		t.Run(field, func(t *testing.T) {
 			b := new(behind)
-			server := next.NewMonitorConnectionServer(guard.NewMonitorConnectionServer(), b)
+			server := next.NewMonitorConnectionServer(guard.NewMonitorConnectionServer(quietly()), b)
 			err := server.MonitorConnections(selector, monitorStream{stream: stream{ctx: t.Context()}})
 			require.Equal(t, field == "", err == nil, "%v", err)
 			if err != nil {
@@ -293,7 +295,7 @@ func TestEndpointRegistry(t *testing.T) {
 	} {
 		t.Run(field, func(t *testing.T) {
 			b := new(behind)
-			server := registrychain.NewNetworkServiceEndpointRegistryServer(guard.NewNetworkServiceEndpointRegistryServer(), b)
+			server := registrychain.NewNetworkServiceEndpointRegistryServer(guard.NewNetworkServiceEndpointRegistryServer(quietly()), b)
 			_, register := server.Register(t.Context(), nse)
 			_, unregister := server.Unregister(t.Context(), nse)
 			find := server.Find(&registry.NetworkServiceEndpointQuery{NetworkServiceEndpoint: nse}, nseStream{stream: stream{ctx: t.Context()}})
@@ -328,7 +330,7 @@ func TestServiceRegistry(t *testing.T) {
 	} {
 		t.Run(field, func(t *testing.T) {
 			s := services{behind: new(behind)}
-			server := registrychain.NewNetworkServiceRegistryServer(guard.NewNetworkServiceRegistryServer(), s)
+			server := registrychain.NewNetworkServiceRegistryServer(guard.NewNetworkServiceRegistryServer(quietly()), s)
 			_, register := server.Register(t.Context(), ns)
 			_, unregister := server.Unregister(t.Context(), ns)
 			find := server.Find(&registry.NetworkServiceQuery{NetworkService: ns}, nsStream{stream: stream{ctx: t.Context()}})
@@ -352,14 +354,14 @@ func TestServiceRegistry(t *testing.T) {
 func TestPanic_BecomesInternal(t *testing.T) {
 	b := &behind{panics: true}
 	before := guard.Panics()
-	server := chain.NewNetworkServiceServer(guard.NewServer(log.Empty()), b)
+	server := chain.NewNetworkServiceServer(guard.NewServer(quietly()), b)
 	_, err := server.Request(t.Context(), good())
 	require.Equal(t, codes.Internal, status.Code(err), "%v", err)
 	_, err = server.Close(t.Context(), good().GetConnection())
 	require.Equal(t, codes.Internal, status.Code(err), "%v", err)
-	err = next.NewMonitorConnectionServer(guard.NewMonitorConnectionServer(), b).MonitorConnections(nil, monitorStream{stream: stream{ctx: t.Context()}})
+	err = next.NewMonitorConnectionServer(guard.NewMonitorConnectionServer(quietly()), b).MonitorConnections(nil, monitorStream{stream: stream{ctx: t.Context()}})
 	require.Equal(t, codes.Internal, status.Code(err), "%v", err)
-	nses := registrychain.NewNetworkServiceEndpointRegistryServer(guard.NewNetworkServiceEndpointRegistryServer(), b)
+	nses := registrychain.NewNetworkServiceEndpointRegistryServer(guard.NewNetworkServiceEndpointRegistryServer(quietly()), b)
 	_, err = nses.Register(t.Context(), &registry.NetworkServiceEndpoint{Name: "a"})
 	require.Equal(t, codes.Internal, status.Code(err), "%v", err)
 	require.Equal(t, before+4, guard.Panics())

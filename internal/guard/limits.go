@@ -6,7 +6,8 @@
 // One that does not pass is InvalidArgument, naming the field; nothing has been
 // looked up, kept or sent for it. A panic in a call becomes Internal, with a
 // stack in the log and a count; what the call had changed by then is the
-// elements' own affair.
+// elements' own affair. However often callers make the process say something, the
+// log stays readable.
 package guard
 
 import (

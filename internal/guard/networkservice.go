@@ -6,21 +6,23 @@ import (
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
 	"github.com/networkservicemesh/sdk/pkg/networkservice/core/next"
-	"github.com/networkservicemesh/sdk/pkg/tools/log"
 	monitornext "github.com/networkservicemesh/sdk/pkg/tools/monitorconnection/next"
+	"github.com/networkservicemesh/sdk/pkg/tools/monitorconnection/streamcontext"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-type server struct{ logger log.Logger }
+type server struct{ log *Log }
 
 // NewServer is the first element of the chain. What the elements behind it log of
-// a call goes to logger: the context of an incoming call has none.
-func NewServer(logger log.Logger) networkservice.NetworkServiceServer { return server{logger: logger} }
+// a call goes to l.
+func NewServer(l *Log) networkservice.NetworkServiceServer { return server{log: l} }
 
 func (s server) Request(ctx context.Context, request *networkservice.NetworkServiceRequest) (conn *networkservice.Connection, err error) {
-	ctx = log.WithLog(ctx, s.logger)
-	defer logged(ctx, "Request", request.GetConnection().GetId(), &err)
+	ctx = s.log.in(ctx)
+	defer s.log.failed(ctx, "Request", "connection", request.GetConnection().GetId(), &err)
 	defer recovered(ctx, "Request", &err)
 	if err := first(checkCall(ctx), checkRequest(request)); err != nil {
 		return nil, err
@@ -29,8 +31,8 @@ func (s server) Request(ctx context.Context, request *networkservice.NetworkServ
 }
 
 func (s server) Close(ctx context.Context, conn *networkservice.Connection) (_ *emptypb.Empty, err error) {
-	ctx = log.WithLog(ctx, s.logger)
-	defer logged(ctx, "Close", conn.GetId(), &err)
+	ctx = s.log.in(ctx)
+	defer s.log.failed(ctx, "Close", "connection", conn.GetId(), &err)
 	defer recovered(ctx, "Close", &err)
 	if err := first(checkCall(ctx), checkConnection(conn)); err != nil {
 		return nil, err
@@ -38,17 +40,36 @@ func (s server) Close(ctx context.Context, conn *networkservice.Connection) (_ *
 	return next.Server(ctx).Close(ctx, conn)
 }
 
-type monitorServer struct{}
+type monitorServer struct{ log *Log }
 
 // NewMonitorConnectionServer is the first element of the monitor chain.
-func NewMonitorConnectionServer() networkservice.MonitorConnectionServer { return monitorServer{} }
+func NewMonitorConnectionServer(l *Log) networkservice.MonitorConnectionServer {
+	return monitorServer{log: l}
+}
 
-func (monitorServer) MonitorConnections(selector *networkservice.MonitorScopeSelector, stream networkservice.MonitorConnection_MonitorConnectionsServer) (err error) {
-	defer recovered(stream.Context(), "MonitorConnections", &err)
+func (s monitorServer) MonitorConnections(
+	selector *networkservice.MonitorScopeSelector, stream networkservice.MonitorConnection_MonitorConnectionsServer,
+) (err error) {
+	ctx := s.log.in(stream.Context())
+	defer s.ended(ctx, &err)
+	defer recovered(ctx, monitorCall, &err)
 	if err := checkSelector(selector); err != nil {
 		return err
 	}
-	return monitornext.MonitorConnectionServer(stream.Context()).MonitorConnections(selector, stream)
+	stream = streamcontext.MonitorConnectionMonitorConnectionsServer(ctx, stream)
+	return monitornext.MonitorConnectionServer(ctx).MonitorConnections(selector, stream)
+}
+
+const monitorCall = "MonitorConnections"
+
+// ended tells of subscriptions that failed. One whose subscriber has left, or that
+// ends because we do, has not.
+func (s monitorServer) ended(ctx context.Context, err *error) {
+	if *err != nil && (ctx.Err() != nil || status.Code(*err) == codes.Unavailable) {
+		s.log.Debugf("%s ended: %v", monitorCall, *err)
+		return
+	}
+	s.log.failed(ctx, monitorCall, "", "", err)
 }
 
 func checkRequest(request *networkservice.NetworkServiceRequest) error {

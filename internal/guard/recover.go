@@ -35,5 +35,6 @@ func Recover(ctx context.Context, what string) {
 
 func report(ctx context.Context, where string, cause any) {
 	panics.Add(1)
-	log.FromContext(ctx).Errorf("panic in %s: %v\n%s", where, cause, debug.Stack())
+	// Where is part of the format, so that panics in two places are two kinds.
+	log.FromContext(ctx).Errorf("panic in "+where+": %v\n%s", cause, stack(debug.Stack()))
 }

@@ -7,66 +7,83 @@ import (
 
 	"github.com/networkservicemesh/api/pkg/api/registry"
 	"github.com/networkservicemesh/sdk/pkg/registry/core/next"
+	"github.com/networkservicemesh/sdk/pkg/registry/core/streamcontext"
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-type nseServer struct{}
+type nseServer struct{ log *Log }
 
 // NewNetworkServiceEndpointRegistryServer is the first element of the endpoint
-// registry's chain.
-func NewNetworkServiceEndpointRegistryServer() registry.NetworkServiceEndpointRegistryServer {
-	return nseServer{}
+// registry's chain. What the elements behind it log of a call goes to l.
+func NewNetworkServiceEndpointRegistryServer(l *Log) registry.NetworkServiceEndpointRegistryServer {
+	return nseServer{log: l}
 }
 
-func (nseServer) Register(ctx context.Context, nse *registry.NetworkServiceEndpoint) (_ *registry.NetworkServiceEndpoint, err error) {
+func (s nseServer) Register(ctx context.Context, nse *registry.NetworkServiceEndpoint) (_ *registry.NetworkServiceEndpoint, err error) {
+	ctx = s.log.in(ctx)
+	defer s.log.failed(ctx, "NetworkServiceEndpointRegistry/Register", "endpoint", nse.GetName(), &err)
 	defer recovered(ctx, "NetworkServiceEndpointRegistry/Register", &err)
-	if err := first(checkPathHeader(ctx), checkEndpoint("", nse), domainName("name", nse.GetName())); err != nil {
+	if err := first(checkCall(ctx), checkPathHeader(ctx), checkEndpoint("", nse), domainName("name", nse.GetName())); err != nil {
 		return nil, err
 	}
 	return next.NetworkServiceEndpointRegistryServer(ctx).Register(ctx, nse)
 }
 
-func (nseServer) Find(query *registry.NetworkServiceEndpointQuery, found registry.NetworkServiceEndpointRegistry_FindServer) (err error) {
-	defer recovered(found.Context(), "NetworkServiceEndpointRegistry/Find", &err)
+func (s nseServer) Find(query *registry.NetworkServiceEndpointQuery, found registry.NetworkServiceEndpointRegistry_FindServer) (err error) {
+	ctx := s.log.in(found.Context())
+	defer s.log.failed(ctx, "NetworkServiceEndpointRegistry/Find", "endpoint", query.GetNetworkServiceEndpoint().GetName(), &err)
+	defer recovered(ctx, "NetworkServiceEndpointRegistry/Find", &err)
 	if err := checkEndpoint("network_service_endpoint", query.GetNetworkServiceEndpoint()); err != nil {
 		return err
 	}
-	return next.NetworkServiceEndpointRegistryServer(found.Context()).Find(query, found)
+	found = streamcontext.NetworkServiceEndpointRegistryFindServer(ctx, found)
+	return next.NetworkServiceEndpointRegistryServer(ctx).Find(query, found)
 }
 
-func (nseServer) Unregister(ctx context.Context, nse *registry.NetworkServiceEndpoint) (_ *emptypb.Empty, err error) {
+func (s nseServer) Unregister(ctx context.Context, nse *registry.NetworkServiceEndpoint) (_ *emptypb.Empty, err error) {
+	ctx = s.log.in(ctx)
+	defer s.log.failed(ctx, "NetworkServiceEndpointRegistry/Unregister", "endpoint", nse.GetName(), &err)
 	defer recovered(ctx, "NetworkServiceEndpointRegistry/Unregister", &err)
-	if err := first(checkPathHeader(ctx), checkEndpoint("", nse), domainName("name", nse.GetName())); err != nil {
+	if err := first(checkCall(ctx), checkPathHeader(ctx), checkEndpoint("", nse), domainName("name", nse.GetName())); err != nil {
 		return nil, err
 	}
 	return next.NetworkServiceEndpointRegistryServer(ctx).Unregister(ctx, nse)
 }
 
-type nsServer struct{}
+type nsServer struct{ log *Log }
 
 // NewNetworkServiceRegistryServer is the first element of the network service
-// registry's chain.
-func NewNetworkServiceRegistryServer() registry.NetworkServiceRegistryServer { return nsServer{} }
+// registry's chain. What the elements behind it log of a call goes to l.
+func NewNetworkServiceRegistryServer(l *Log) registry.NetworkServiceRegistryServer {
+	return nsServer{log: l}
+}
 
-func (nsServer) Register(ctx context.Context, ns *registry.NetworkService) (_ *registry.NetworkService, err error) {
+func (s nsServer) Register(ctx context.Context, ns *registry.NetworkService) (_ *registry.NetworkService, err error) {
+	ctx = s.log.in(ctx)
+	defer s.log.failed(ctx, "NetworkServiceRegistry/Register", "service", ns.GetName(), &err)
 	defer recovered(ctx, "NetworkServiceRegistry/Register", &err)
-	if err := first(checkPathHeader(ctx), checkService("", ns), domainName("name", ns.GetName())); err != nil {
+	if err := first(checkCall(ctx), checkPathHeader(ctx), checkService("", ns), domainName("name", ns.GetName())); err != nil {
 		return nil, err
 	}
 	return next.NetworkServiceRegistryServer(ctx).Register(ctx, ns)
 }
 
-func (nsServer) Find(query *registry.NetworkServiceQuery, found registry.NetworkServiceRegistry_FindServer) (err error) {
-	defer recovered(found.Context(), "NetworkServiceRegistry/Find", &err)
+func (s nsServer) Find(query *registry.NetworkServiceQuery, found registry.NetworkServiceRegistry_FindServer) (err error) {
+	ctx := s.log.in(found.Context())
+	defer s.log.failed(ctx, "NetworkServiceRegistry/Find", "service", query.GetNetworkService().GetName(), &err)
+	defer recovered(ctx, "NetworkServiceRegistry/Find", &err)
 	if err := checkService("network_service", query.GetNetworkService()); err != nil {
 		return err
 	}
-	return next.NetworkServiceRegistryServer(found.Context()).Find(query, found)
+	found = streamcontext.NetworkServiceRegistryFindServer(ctx, found)
+	return next.NetworkServiceRegistryServer(ctx).Find(query, found)
 }
 
-func (nsServer) Unregister(ctx context.Context, ns *registry.NetworkService) (_ *emptypb.Empty, err error) {
+func (s nsServer) Unregister(ctx context.Context, ns *registry.NetworkService) (_ *emptypb.Empty, err error) {
+	ctx = s.log.in(ctx)
+	defer s.log.failed(ctx, "NetworkServiceRegistry/Unregister", "service", ns.GetName(), &err)
 	defer recovered(ctx, "NetworkServiceRegistry/Unregister", &err)
-	if err := first(checkPathHeader(ctx), checkService("", ns), domainName("name", ns.GetName())); err != nil {
+	if err := first(checkCall(ctx), checkPathHeader(ctx), checkService("", ns), domainName("name", ns.GetName())); err != nil {
 		return nil, err
 	}
 	return next.NetworkServiceRegistryServer(ctx).Unregister(ctx, ns)

@@ -61,10 +61,11 @@ func NewServer(ctx context.Context, registryURL, registryProxyURL *url.URL, toke
 	places := directory.New(o.listenOn, lookUp(local), lookUp(remote))
 	addresses := mapip.Watch(ctx, o.wg, o.mapIPFilePath)
 	table := monitor.NewTable(ctx, o.wg)
+	logger := guard.NewLog(log.FromContext(ctx))
 
 	return &server{
 		NetworkServiceServer: next.NewNetworkServiceServer(
-			guard.NewServer(log.FromContext(ctx)),
+			guard.NewServer(logger),
 			hop.NewSelfServer(pool),
 			guard.NewLoopServer(o.name),
 			updatepath.NewServer(o.name),
@@ -79,13 +80,13 @@ func NewServer(ctx context.Context, registryURL, registryProxyURL *url.URL, toke
 			hop.NewServer(pool),
 		),
 		MonitorConnectionServer: monitornext.NewMonitorConnectionServer(
-			guard.NewMonitorConnectionServer(),
+			guard.NewMonitorConnectionServer(logger),
 			o.authorizeMonitorServer,
 			table,
 		),
 		Registry: registryserver.NewServer(
 			registrynext.NewNetworkServiceRegistryServer(
-				guard.NewNetworkServiceRegistryServer(),
+				guard.NewNetworkServiceRegistryServer(logger),
 				grpcmetadata.NewNetworkServiceRegistryServer(),
 				registryupdatepath.NewNetworkServiceRegistryServer(tokenGenerator),
 				o.authorizeNSServer,
@@ -97,7 +98,7 @@ func NewServer(ctx context.Context, registryURL, registryProxyURL *url.URL, toke
 				)),
 			),
 			registrynext.NewNetworkServiceEndpointRegistryServer(
-				guard.NewNetworkServiceEndpointRegistryServer(),
+				guard.NewNetworkServiceEndpointRegistryServer(logger),
 				grpcmetadata.NewNetworkServiceEndpointRegistryServer(),
 				registryupdatepath.NewNetworkServiceEndpointRegistryServer(tokenGenerator),
 				o.authorizeNSEServer,

@@ -45,6 +45,7 @@ type world struct {
 	local  *fakeRegistry
 	remote *fakeRegistry
 	opts   []nsmgrproxy.Option
+	base   context.Context // whose logger the proxy has, if there is one
 
 	wg   sync.WaitGroup
 	stop func()
@@ -57,9 +58,15 @@ type world struct {
 // the bubble fails the test for every goroutine that outlives it.
 func inBubble(t *testing.T, f func(w *world), opts ...nsmgrproxy.Option) {
 	t.Helper()
+	inBubbleOf(context.Background(), t, f, opts...)
+}
+
+// inBubbleOf gives the proxy the logger of ctx.
+func inBubbleOf(ctx context.Context, t *testing.T, f func(w *world), opts ...nsmgrproxy.Option) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{
-			T: t, wire: lbtest.NewWire(), far: lbtest.NewPeer("far"), opts: opts,
+			T: t, wire: lbtest.NewWire(), far: lbtest.NewPeer("far"), opts: opts, base: ctx,
 			local:  newFakeRegistry(),
 			remote: newFakeRegistry(),
 		}
@@ -98,7 +105,7 @@ func (w *world) serve(addr string, register func(*grpc.Server), opts ...grpc.Ser
 
 // start brings the proxy up, again after a stop.
 func (w *world) start() {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(w.base)
 	opts := append([]nsmgrproxy.Option{
 		nsmgrproxy.WithName("proxy"),
 		nsmgrproxy.WithListenOn(&url.URL{Scheme: "tcp", Host: proxyAddr}),
@@ -113,6 +120,7 @@ func (w *world) start() {
 	stop := w.serve(proxyAddr, func(s *grpc.Server) {
 		networkservice.RegisterNetworkServiceServer(s, chain)
 		networkservice.RegisterMonitorConnectionServer(s, chain)
+		registry.RegisterNetworkServiceRegistryServer(s, chain.NetworkServiceRegistryServer())
 		registry.RegisterNetworkServiceEndpointRegistryServer(s, chain.NetworkServiceEndpointRegistryServer())
 	}, nsmgrproxy.ServerOptions()...)
 	w.drain = func() {

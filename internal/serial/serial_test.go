@@ -23,9 +23,9 @@ import (
 // slow takes a second for each call and notes the URLs of those that it took.
 type slow struct {
 	registry.NetworkServiceEndpointRegistryServer
-	mu    sync.Mutex
-	taken []string
-	panic bool
+	mu     sync.Mutex
+	taken  []string
+	panics bool
 }
 
 func (s *slow) take(nse *registry.NetworkServiceEndpoint) {
@@ -34,9 +34,8 @@ func (s *slow) take(nse *registry.NetworkServiceEndpoint) {
 	s.mu.Unlock()
 	nse.Name = "another"
 	time.Sleep(time.Second)
-	if s.panic {
-		var none *registry.NetworkServiceEndpoint
-		none.Name = ""
+	if s.panics {
+		panic("on request")
 	}
 }
 
@@ -126,10 +125,10 @@ func TestWaiting_EndsWithTheCaller(t *testing.T) {
 }
 
 func TestPanic_PassesTheTurnOn(t *testing.T) {
-	s := &slow{panic: true}
+	s := &slow{panics: true}
 	server := newChain(s)
 	require.Panics(t, func() { _, _ = server.Register(t.Context(), named("nse", 1)) })
-	s.panic = false
+	s.panics = false
 	_, err := server.Register(t.Context(), named("nse", 2))
 	require.NoError(t, err)
 }
