@@ -3,8 +3,11 @@
 //
 // One watch of the map file serves all users. The file is judged by content, so
 // the symlink swap of a ConfigMap and a rewrite in place are the same to it. A
-// file that is absent, empty or not a map of strings changes nothing: the last
-// good map stays, said once in the log. An explicit empty map ({}) is a good one.
+// file that is absent, empty or not a map to addresses changes nothing: the last
+// good map stays, said once in the log. So does one that is cut off, unless it is
+// cut between two lines, or where what is left of an address is one. An explicit
+// empty map ({}) is a good one. Of two values for the same key the last counts:
+// the file is read with the stock proxy's parser.
 //
 // An address without a mapping stays as it is. It is never replaced by an empty
 // one, and never by anything for as long as a tunnel uses it: a leg keeps the
@@ -17,15 +20,18 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
 	"github.com/networkservicemesh/sdk/pkg/tools/log"
-	"go.yaml.in/yaml/v3"
+	"gopkg.in/yaml.v2"
 )
 
 // reread is how often the file is looked at when nothing was notified: some
@@ -74,21 +80,33 @@ func (m *Map) External(addr string) string {
 }
 
 func (m *Map) follow(ctx context.Context) {
-	var (
-		events <-chan fsnotify.Event
-		watch  = func() {}
-	)
-	if watcher, err := fsnotify.NewWatcher(); err != nil {
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
 		m.log.Warnf("no notifications, reading every %s: %v", reread, err)
-	} else {
-		defer func() { _ = watcher.Close() }()
-		events = watcher.Events
-		// Adding it again does nothing, or finds a folder that came later.
-		watch = func() { _ = watcher.Add(filepath.Dir(m.path)) }
+		m.loop(ctx, notifications{watch: func() {}})
+		return
 	}
+	defer func() { _ = watcher.Close() }()
+	m.loop(ctx, notifications{
+		events: watcher.Events,
+		errors: watcher.Errors,
+		// Adding it again does nothing, or finds a folder that came later.
+		watch: func() { _ = watcher.Add(filepath.Dir(m.path)) },
+	})
+}
+
+// notifications are what is heard of the file's folder. One that is not read
+// keeps all others back.
+type notifications struct {
+	events <-chan fsnotify.Event
+	errors <-chan error
+	watch  func()
+}
+
+func (m *Map) loop(ctx context.Context, n notifications) {
 	ticker := time.NewTicker(reread)
 	defer ticker.Stop()
-	watch()
+	n.watch()
 	for {
 		// Whatever happened in the folder, the content tells whether it
 		// matters: a ConfigMap swaps a link beside the file.
@@ -96,9 +114,13 @@ func (m *Map) follow(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-events:
+		case <-n.events:
+		case err := <-n.errors:
+			// There were more than the kernel keeps, or the folder is another.
+			m.log.Debugf("notifications: %v", err)
+			n.watch()
 		case <-ticker.C:
-			watch()
+			n.watch()
 		}
 	}
 }
@@ -126,9 +148,18 @@ func parse(data []byte, err error) (map[string]string, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, errors.New("empty file")
 	}
-	addresses := make(map[string]string)
+	var addresses map[string]string
 	if err := yaml.Unmarshal(data, &addresses); err != nil {
 		return nil, fmt.Errorf("not a map of addresses: %w", err)
+	}
+	if addresses == nil {
+		return nil, errors.New("no map in it")
+	}
+	// In their order, so that the same file is the same error.
+	for _, internal := range slices.Sorted(maps.Keys(addresses)) {
+		if _, err := netip.ParseAddr(addresses[internal]); err != nil {
+			return nil, fmt.Errorf("%q for %s is no address", addresses[internal], internal)
+		}
 	}
 	return addresses, nil
 }
