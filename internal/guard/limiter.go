@@ -12,7 +12,7 @@ const (
 	// forwarder that is refused comes again each second.
 	quiet = 10 * time.Second
 	// maxKinds bounds the kinds of lines told apart: 500 neighbours that are
-	// refused for two reasons each. In memory it is some 300 KiB.
+	// refused for two reasons each. With the longest names it takes 1 MiB.
 	maxKinds = 1024
 )
 

@@ -2,8 +2,11 @@ package guard_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -18,7 +21,9 @@ import (
 	monitornext "github.com/networkservicemesh/sdk/pkg/tools/monitorconnection/next"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 
@@ -91,6 +96,22 @@ func TestLog_OneLineOfManyFailures(t *testing.T) {
 		refuse(1)
 		require.Len(t, lines.All("INFO"), 5, "which counts as a line")
 	})
+}
+
+func TestLog_TellsPeersApart(t *testing.T) {
+	lines := logtest.New()
+	server := next.NewNetworkServiceServer(guard.NewServer(guard.NewLog(lines)), loud{say: silent})
+	for _, name := range []string{"one", "other", "one", "one"} {
+		certificate := &x509.Certificate{URIs: []*url.URL{{Scheme: "spiffe", Host: "domain", Path: "/" + name}}}
+		ctx := peer.NewContext(t.Context(), &peer.Peer{AuthInfo: credentials.TLSInfo{
+			State: tls.ConnectionState{PeerCertificates: []*x509.Certificate{certificate}},
+		}})
+		_, err := server.Request(ctx, new(networkservice.NetworkServiceRequest))
+		require.Error(t, err)
+	}
+	require.Len(t, lines.All("INFO [peer:spiffe://domain/one]"), 1)
+	require.Len(t, lines.All("DEBUG [peer:spiffe://domain/one]"), 2)
+	require.Len(t, lines.All("[peer:spiffe://domain/other]"), 1)
 }
 
 func TestLog_WhatElementsSay(t *testing.T) {
