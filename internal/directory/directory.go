@@ -140,7 +140,12 @@ func (d *Directory) Resolve(ctx context.Context, endpoint string, behind []strin
 	case u != nil && u.String() != d.self:
 		d.learn(d.found, endpoint, u)
 		return Route{Way: Outbound, URL: u, Endpoint: endpoint}, nil
-	case u != nil, !interdomain.Is(endpoint), d.forwarderBehind(ctx, behind) != nil:
+	case u != nil, !interdomain.Is(endpoint):
+		return d.Inbound(ctx, endpoint, behind)
+	}
+	forwarder, askErr := d.forwarderBehind(ctx, behind)
+	switch err = errors.Join(err, askErr); {
+	case forwarder != nil:
 		return d.Inbound(ctx, endpoint, behind)
 	case err != nil:
 		return Route{}, status.Errorf(codes.Unavailable, "directory: %s: %v", endpoint, err)
@@ -154,15 +159,11 @@ func (d *Directory) Resolve(ctx context.Context, endpoint string, behind []strin
 // endpoint's as well. Of an inbound connection it is the second, behind its nsmgr. Of
 // an outbound one the second is a nsmgr, which is no endpoint anywhere: the two
 // cannot be mistaken for each other.
-func (d *Directory) forwarderBehind(ctx context.Context, behind []string) *url.URL {
+func (d *Directory) forwarderBehind(ctx context.Context, behind []string) (*url.URL, error) {
 	if len(behind) < 2 {
-		return nil
+		return nil, nil
 	}
-	u, err := d.ask(ctx, Inbound, behind[1])
-	if err != nil {
-		return nil
-	}
-	return u
+	return d.ask(ctx, Inbound, behind[1])
 }
 
 // Again looks up where the endpoint of a route is by now. A route that led to
@@ -194,7 +195,7 @@ func (d *Directory) Inbound(ctx context.Context, endpoint string, behind []strin
 	if err == nil {
 		return route, nil
 	}
-	if u := d.forwarderBehind(ctx, behind); u != nil {
+	if u, _ := d.forwarderBehind(ctx, behind); u != nil {
 		return Route{Way: Floating, URL: u, Endpoint: endpoint}, nil
 	}
 	return Route{}, err

@@ -59,7 +59,7 @@ func connect(t testing.TB, outbound, inbound *proxy) *connection {
 		id: fmt.Sprintf("forwarder-%d", n), endpoint: fmt.Sprintf("endpoint-%d", n),
 	}
 	c.farAddr, c.farEnds = inbound.domain.serve(t, c.far.Register)
-	inbound.domain.registry.set(c.endpoint, c.farAddr)
+	inbound.domain.home(c.endpoint, c.farAddr)
 	c.relay = c.balancer(inbound)
 	outbound.domain.registry.set(c.name(), c.relay.Addr())
 	c.cc = outbound.domain.dial(t, outbound.addr)

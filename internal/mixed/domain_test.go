@@ -2,6 +2,7 @@ package mixed
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -143,4 +144,13 @@ func find(t testing.TB, cc grpc.ClientConnInterface, name string) {
 	require.NoError(t, err)
 	found := registry.ReadNetworkServiceEndpointList(stream)
 	require.Len(t, found, 1)
+}
+
+// home registers an endpoint of this domain that is reached at addr, and those in front
+// of it, as whom a lbtest.Peer of the name "far" answers: forwarders are registered, too.
+func (d *domain) home(endpoint, addr string) {
+	d.registry.set(endpoint, addr)
+	for place := range 10 {
+		d.registry.set(fmt.Sprintf("far-%d", place), addr)
+	}
 }

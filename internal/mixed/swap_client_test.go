@@ -31,7 +31,7 @@ func TestSwap_SDKClient(t *testing.T) {
 	inbound.start(t, stock)
 	far := lbtest.NewPeer("far")
 	farAddr, _ := cluster2.serve(t, far.Register)
-	cluster2.registry.set("endpoint", farAddr)
+	cluster2.home("endpoint", farAddr)
 	cluster1.registry.set(chosen, inbound.addr)
 	find(t, cluster1.dial(t, outbound.addr), chosen)
 
