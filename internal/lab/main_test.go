@@ -35,9 +35,9 @@ func (s story) Line(line *scenario.Line) {
 
 func (s story) Counts(time.Duration, ledger.Counts) {}
 
-// soakSeed has a death and a restart of the outbound proxy among its first
+// soakSeed has a lag, a death and a restart of the outbound proxy among its first
 // faults.
-const soakSeed = 42
+const soakSeed = 7530
 
 const (
 	// cutAfter is the balancer's limit. It is short to save the test's time; a
