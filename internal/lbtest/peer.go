@@ -46,12 +46,21 @@ type Faults struct {
 	// ReportFirst sends the UPDATE of a Request before the delay instead of with
 	// the answer.
 	ReportFirst bool
+	// Expires is when all tokens of the far side run out, as where a certificate
+	// caps them. Zero gives each the usual lifetime.
+	Expires time.Time
 	// MonitorError ends every new stream before its initial state.
 	MonitorError error
 	// MonitorSilent opens streams and never says anything on them.
 	MonitorSilent bool
 	// MonitorOnce ends every stream right after its initial state.
 	MonitorOnce bool
+	// MonitorEnds ends every new stream before its initial state, without an
+	// error: the peer reads EOF.
+	MonitorEnds bool
+	// MonitorDelay comes before the initial state, which was taken when the stream
+	// was opened, and so before all that follows it.
+	MonitorDelay time.Duration
 }
 
 type peerStream struct {
@@ -114,10 +123,14 @@ func (p *Peer) Request(ctx context.Context, request *networkservice.NetworkServi
 // it is answered to the hop before it. The caller holds mu.
 func (p *Peer) establish(ctx context.Context, conn *networkservice.Connection) (own, answer *networkservice.Connection) {
 	p.serial++
+	expires := p.faults.Expires
+	if expires.IsZero() {
+		expires = time.Now().Add(10 * time.Minute)
+	}
 	own = conn.Clone()
 	index := int(own.GetPath().GetIndex())
-	if tok, expires, err := token.FromContext(ctx); err == nil {
-		own.Path.PathSegments[index].Token, own.Path.PathSegments[index].Expires = tok, timestamppb.New(expires)
+	if tok, until, err := token.FromContext(ctx); err == nil {
+		own.Path.PathSegments[index].Token, own.Path.PathSegments[index].Expires = tok, timestamppb.New(until)
 	}
 	for i := index + 1; i <= index+2; i++ {
 		if i == len(own.Path.PathSegments) {
@@ -126,7 +139,7 @@ func (p *Peer) establish(ctx context.Context, conn *networkservice.Connection) (
 		segment := own.Path.PathSegments[i]
 		segment.Name = fmt.Sprintf("%s-%d", p.name, i)
 		segment.Token = fmt.Sprintf("far.token.%d", p.serial)
-		segment.Expires = timestamppb.New(time.Now().Add(10 * time.Minute))
+		segment.Expires = timestamppb.New(expires)
 	}
 	own.Path.Index = uint32(index + 1)
 	own.Id = own.Path.PathSegments[index+1].Id
@@ -158,7 +171,7 @@ func (p *Peer) MonitorConnections(selector *networkservice.MonitorScopeSelector,
 	p.mu.Lock()
 	p.opened++
 	faults := p.faults
-	if faults.MonitorError != nil {
+	if faults.MonitorError != nil || faults.MonitorEnds {
 		p.mu.Unlock()
 		return faults.MonitorError
 	}
@@ -176,6 +189,10 @@ func (p *Peer) MonitorConnections(selector *networkservice.MonitorScopeSelector,
 		defer p.mu.Unlock()
 		delete(p.streams, s)
 	}()
+	select {
+	case <-time.After(faults.MonitorDelay):
+	case <-stream.Context().Done():
+	}
 	for {
 		select {
 		case <-stream.Context().Done():
@@ -214,14 +231,21 @@ func (p *Peer) report(kind networkservice.ConnectionEventType, conn *networkserv
 }
 
 // Say changes every connection by f and reports it with an UPDATE.
-func (p *Peer) Say(f func(*networkservice.Connection)) {
+func (p *Peer) Say(f func(*networkservice.Connection)) { p.SayIf(all, f) }
+
+// SayIf does the same for those that which holds for.
+func (p *Peer) SayIf(which func(*networkservice.Connection) bool, f func(*networkservice.Connection)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, conn := range p.conns {
-		f(conn)
-		p.report(networkservice.ConnectionEventType_UPDATE, conn)
+		if which(conn) {
+			f(conn)
+			p.report(networkservice.ConnectionEventType_UPDATE, conn)
+		}
 	}
 }
+
+func all(*networkservice.Connection) bool { return true }
 
 // Think changes every connection by f and says nothing.
 func (p *Peer) Think(f func(*networkservice.Connection)) {
@@ -233,12 +257,17 @@ func (p *Peer) Think(f func(*networkservice.Connection)) {
 }
 
 // Delete drops every connection and reports it.
-func (p *Peer) Delete() {
+func (p *Peer) Delete() { p.DeleteIf(all) }
+
+// DeleteIf does the same for those that which holds for.
+func (p *Peer) DeleteIf(which func(*networkservice.Connection) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for id, conn := range p.conns {
-		delete(p.conns, id)
-		p.report(networkservice.ConnectionEventType_DELETE, conn)
+		if which(conn) {
+			delete(p.conns, id)
+			p.report(networkservice.ConnectionEventType_DELETE, conn)
+		}
 	}
 }
 
