@@ -24,6 +24,10 @@ type entry struct {
 	// inFlight is set while a Request of the leg is on its way.
 	inFlight bool
 	held     []word
+	// letGo is what was held for that Request and told before its answer, and
+	// before is what had been told until then.
+	letGo  []word
+	before packed.Message[*networkservice.Connection]
 	// doubt delivers a DOWN that neither the answer nor a later word explains.
 	doubt *time.Timer
 	relay *relay
@@ -166,10 +170,11 @@ func (t *Table) opening(r *relay) int {
 // when so many Requests had been answered. It returns false if that is no word
 // on the leg as it is.
 //
-// One that was taken before the last answer changes nothing. By the expiries,
-// that may also be so on a stream that was opened after the answer: then the far
-// side shows an old state, or its expiries went back. Where such a state is
-// news, the far side is to be asked instead.
+// One that was taken before the last answer changes nothing. One on a stream that
+// was opened before it may have been: if it is news, the next stream will tell. By
+// the expiries, that may also be so on a stream that was opened after the answer:
+// then the far side shows an old state, or its expiries went back. Where such a
+// state is news, the far side is to be asked instead.
 func (t *Table) resume(r *relay, w word, answers int) (shown bool) {
 	t.mu.Lock()
 	defer t.unlock()
@@ -183,8 +188,12 @@ func (t *Table) resume(r *relay, w word, answers int) (shown bool) {
 		if !sameLeg(told, w.conn) {
 			return false
 		}
-		if e.state != networkservice.State_DOWN && older(told, w.conn) {
-			return e.answers != answers || !fold(told, w)
+		stale := e.state != networkservice.State_DOWN && older(told, w.conn)
+		if (stale || e.answers != answers) && fold(told, w) {
+			return false
+		}
+		if stale {
+			return true
 		}
 	}
 	e.lost = time.Time{}

@@ -88,18 +88,32 @@ func (t *Table) hold(e *entry, w word) {
 // release judges what was held, in order, as if it came now. The caller holds mu.
 func (t *Table) release(e *entry) {
 	held := e.held
-	e.held = nil
+	e.held, e.letGo = nil, nil
 	for _, w := range held {
 		t.judge(e, w)
 	}
+}
+
+// letGo tells what is held for a Request that takes its time. It is kept all the
+// same: the answer must not undo what came after it. The caller holds mu.
+func (t *Table) letGo(e *entry) {
+	if len(e.letGo) == 0 {
+		e.before = e.told
+	}
+	words := append(e.letGo, e.held...)
+	t.release(e)
+	e.letGo = words[max(0, len(words)-maxHeld):]
 }
 
 // settle judges what was held against the answer of the Request: what came
 // before the far side's own report of that answer is older than it. The caller
 // holds mu.
 func (t *Table) settle(e *entry, before packed.Message[*networkservice.Connection], answer *networkservice.Connection) {
-	held := e.held
-	e.held = nil
+	if len(e.letGo) > 0 {
+		before = e.before
+	}
+	held, waiting := append(e.letGo, e.held...), len(e.held) > 0
+	e.held, e.letGo = nil, nil
 	e.stopDoubt()
 	newer := -1
 	for i, w := range held {
@@ -121,7 +135,7 @@ func (t *Table) settle(e *entry, before packed.Message[*networkservice.Connectio
 	// The report is still to come, if the peer makes one. A DOWN as the last
 	// word is then older than the answer; but a peer that makes none has just
 	// told us that the connection is gone.
-	if n := len(held); n > 0 && stateOf(held[n-1]) == networkservice.State_DOWN {
+	if n := len(held); waiting && stateOf(held[n-1]) == networkservice.State_DOWN {
 		e.held = held[n-1:]
 		t.startDoubt(e)
 	}
@@ -140,7 +154,11 @@ func (t *Table) startDoubt(e *entry) {
 			return
 		}
 		e.doubt = nil
-		t.release(e)
+		if e.inFlight {
+			t.letGo(e)
+		} else {
+			t.release(e)
+		}
 	})
 	e.doubt = timer
 }
@@ -148,7 +166,7 @@ func (t *Table) startDoubt(e *entry) {
 // dropDoubt forgets a DOWN that waits. Called with mu of the table held.
 func (e *entry) dropDoubt() {
 	e.stopDoubt()
-	e.held = nil
+	e.held, e.letGo = nil, nil
 }
 
 // stopDoubt is called with mu of the table held.

@@ -67,6 +67,10 @@ type relay struct {
 // show it.
 var errMissing = errors.New("monitor: not shown by the far side")
 
+// errEarly says the same of an initial state that was taken before the last answer,
+// maybe: it is no word on the connection, and the next stream's is.
+var errEarly = errors.New("monitor: not shown by the far side before its answer")
+
 func newRelay(t *Table, e *entry, l *leg.Leg, h *hop.Handle, told *networkservice.Connection, grace time.Duration, moved func(context.Context) bool) *relay {
 	return &relay{
 		table: t, entry: e, leg: l, hop: h, ours: placeOf(told), grace: grace, moved: moved,

@@ -58,6 +58,9 @@ func (r *relay) watch(ctx context.Context) (_ *shown, err error) {
 			return nil, fmt.Errorf("monitor: no initial state within %s", limit)
 		}
 		if !r.take(event, answers) {
+			if r.table.opening(r) != answers {
+				return nil, errEarly
+			}
 			return nil, errMissing
 		}
 		r.noteResumed()

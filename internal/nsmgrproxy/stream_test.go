@@ -21,6 +21,7 @@ func TestStream_FarSideThatShowsNothingButAnswersIsAskedInstead(t *testing.T) {
 	for name, faults := range map[string]lbtest.Faults{
 		"refuses":               {MonitorError: status.Error(codes.PermissionDenied, "not yours")},
 		"ends it with an error": {MonitorError: status.Error(codes.Unknown, "no such id")},
+		"ends it with EOF":      {MonitorEnds: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world) {
@@ -32,7 +33,8 @@ func TestStream_FarSideThatShowsNothingButAnswersIsAskedInstead(t *testing.T) {
 				require.Less(w, len(w.far.Requests()), 60, "and is not asked without pause")
 				require.Greater(w, len(w.far.Requests()), 10)
 
-				w.far.Set(lbtest.Faults{MonitorError: faults.MonitorError, RequestError: status.Error(codes.Unknown, "the endpoint is gone")})
+				faults.RequestError = status.Error(codes.Unknown, "the endpoint is gone")
+				w.far.Set(faults)
 				time.Sleep(nsmgrproxy.DefaultMonitorGrace + 10*time.Second)
 				s.down()
 				time.Sleep(time.Minute)
@@ -56,6 +58,65 @@ func TestStream_FarSideThatSaysNothingIsOneDownAfterTheGrace(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		s.up()
 	})
+}
+
+// Late is not silent: what has come within a few seconds is an initial state.
+func TestStream_FarSideWhoseInitialStateIsLate(t *testing.T) {
+	for _, late := range []time.Duration{time.Second, 4 * time.Second} {
+		t.Run(late.String(), func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				w.far.Set(lbtest.Faults{MonitorDelay: late})
+				s, conn := w.watched(1)
+				defer s.end()
+				for range 5 {
+					time.Sleep(20 * time.Second)
+					w.far.EndStreams()
+				}
+				w.refreshing(s, conn, 2)
+				require.Len(w, w.far.Requests(), 3, "nothing was requested for it")
+				w.far.Say(setState(networkservice.State_DOWN))
+				s.down()
+				time.Sleep(time.Minute)
+				s.nothing("once")
+			})
+		})
+	}
+}
+
+// An initial state on a stream that was opened before an answer says nothing
+// against it, even where expiries do not tell which is older.
+func TestStream_InitialStateThatIsOvertakenByAnAnswer(t *testing.T) {
+	capped := time.Date(2000, 1, 1, 2, 0, 0, 0, time.UTC)
+	for name, before := range map[string]func(w *world){
+		"it says DOWN": func(w *world) { w.far.Say(setState(networkservice.State_DOWN)) },
+		"it says DOWN, and expiries go back": func(w *world) {
+			w.far.Say(setState(networkservice.State_DOWN))
+			w.far.Set(lbtest.Faults{Expires: capped.Add(-time.Minute), MonitorDelay: 3 * time.Second})
+		},
+		"it does not hold the leg": func(w *world) { w.far.Delete() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				w.far.Set(lbtest.Faults{Expires: capped, MonitorDelay: 3 * time.Second})
+				s, conn := w.watched(1)
+				defer s.end()
+				time.Sleep(time.Minute)
+				before(w)
+				s.down()
+				w.far.EndStreams()
+				time.Sleep(time.Second)
+				_, err := w.request(again(conn))
+				require.NoError(w, err)
+				s.up()
+				time.Sleep(2500 * time.Millisecond)
+				s.nothing("the answer is newer")
+				time.Sleep(3 * time.Second)
+				w.far.Say(setState(networkservice.State_DOWN))
+				s.down()
+				require.Len(w, w.far.Requests(), 2, "and nothing was requested for it")
+			})
+		})
+	}
 }
 
 func TestStream_EndedAfterItsFirstMessage(t *testing.T) {
@@ -116,9 +177,10 @@ func TestStream_DownInTheTimeOfARefresh(t *testing.T) {
 		at     time.Duration
 		want   []networkservice.State
 	}{
-		"older than the answer: the far side healed it":             {lbtest.Faults{RequestDelay: 900 * time.Millisecond}, 100 * time.Millisecond, []networkservice.State{networkservice.State_UP}},
-		"newer than the answer: the endpoint died":                  {lbtest.Faults{RequestDelay: 900 * time.Millisecond, ReportFirst: true}, 100 * time.Millisecond, []networkservice.State{networkservice.State_UP, networkservice.State_DOWN}},
-		"a Request that takes its time holds no DOWN back for long": {lbtest.Faults{RequestDelay: 10 * time.Second, ReportFirst: true}, 100 * time.Millisecond, []networkservice.State{networkservice.State_DOWN, networkservice.State_UP}},
+		"older than the answer: the far side healed it":                            {lbtest.Faults{RequestDelay: 900 * time.Millisecond}, 100 * time.Millisecond, []networkservice.State{networkservice.State_UP}},
+		"newer than the answer: the endpoint died":                                 {lbtest.Faults{RequestDelay: 900 * time.Millisecond, ReportFirst: true}, 100 * time.Millisecond, []networkservice.State{networkservice.State_UP, networkservice.State_DOWN}},
+		"a Request that takes its time holds no DOWN back for long, nor undoes it": {lbtest.Faults{RequestDelay: 10 * time.Second, ReportFirst: true}, 100 * time.Millisecond, []networkservice.State{networkservice.State_DOWN, networkservice.State_UP, networkservice.State_DOWN}},
+		"and one that the far side healed after it stays so":                       {lbtest.Faults{RequestDelay: 10 * time.Second}, 100 * time.Millisecond, []networkservice.State{networkservice.State_DOWN, networkservice.State_UP}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world) {
