@@ -66,6 +66,9 @@ type Leg struct {
 	// arrived is until when the hop before us was good for by the last good request
 	// as it arrived: by its path, that is, and not by its call.
 	arrived time.Time
+	// answered is the last answer to somebody downstream, if a re-request in place
+	// has brought something else since.
+	answered packed.Message[*networkservice.Connection]
 	// incoming is the request that is under way. The elements that share it with
 	// us put tokens into it and change nothing else.
 	incoming *networkservice.NetworkServiceRequest

@@ -15,7 +15,15 @@ func Pure(ctx context.Context) bool {
 	if l == nil || !l.established || l.incoming == nil {
 		return false
 	}
-	return pure(l.incoming, l.lastRequest())
+	last := l.lastRequest()
+	if pure(l.incoming, last) {
+		return true
+	}
+	if !l.answered.Set() {
+		return false
+	}
+	last.Connection = l.answered.Unpack()
+	return pure(l.incoming, last)
 }
 
 func pure(incoming, last *networkservice.NetworkServiceRequest) bool {

@@ -9,7 +9,10 @@ import (
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
 	"github.com/networkservicemesh/sdk/pkg/networkservice/core/next"
 	"github.com/networkservicemesh/sdk/pkg/tools/log"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/packed"
 )
 
 const (
@@ -65,6 +68,7 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 	conn.State = networkservice.State_UP
 	l.keep(request, conn)
 	l.caller, l.server, l.arrived = callerOf(ctx), next.Server(ctx), arrived
+	l.answered = packed.Message[*networkservice.Connection]{}
 	l.startExpiry(conn, early)
 	l.settle(ctx, run, first)
 	return conn, nil
@@ -179,7 +183,12 @@ func (l *Leg) Rerequest(ctx context.Context, known *networkservice.Connection) e
 		return fmt.Errorf("leg: re-request: %w", err)
 	}
 	conn.State = networkservice.State_UP
+	last := l.answer
 	l.keep(request, conn)
+	if !l.answered.Set() && !proto.Equal(essence(last.Unpack()), essence(conn)) {
+		// Whoever is downstream refreshes with what it was answered last.
+		l.answered = last
+	}
 	return nil
 }
 

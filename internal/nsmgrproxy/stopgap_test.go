@@ -140,6 +140,27 @@ func TestContract_WhatIsNewIsNotAnsweredFromMemory(t *testing.T) {
 	}
 }
 
+// A caller refreshes with what it was answered last, whatever a re-request in place
+// has brought since.
+func TestContract_RefreshAfterAReRequestIsAnsweredFromMemoryToo(t *testing.T) {
+	inBubble(t, func(w *world) {
+		s, conn := w.watched(1)
+		defer s.end()
+		w.far.Say(func(conn *networkservice.Connection) { conn.Context.MTU = 1400 })
+		s.up()
+		w.far.Forget()
+		w.wire.Cut(farAddr)
+		time.Sleep(20 * time.Second)
+		require.Len(w, w.far.Requests(), 2, "requested in place")
+		s.nothing("as before")
+		outages["at its start"](w)
+		refreshed, err := w.request(again(conn))
+		require.NoError(w, err)
+		require.EqualValues(w, 1400, refreshed.GetContext().GetMTU())
+		s.up()
+	})
+}
+
 func TestContract_NearTheFarExpiriesARefreshIsNotAnsweredFromMemory(t *testing.T) {
 	inBubble(t, func(w *world) {
 		conn := w.establish(1)
