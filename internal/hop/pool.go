@@ -164,6 +164,13 @@ func (p *Pool) Take(u *url.URL) (*Handle, error) {
 	return p.retain(h), nil
 }
 
+// Len returns how many hops there are, those that linger included.
+func (p *Pool) Len() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.hops)
+}
+
 // retain counts one more handle on h. The caller holds mu.
 func (p *Pool) retain(h *hop) *Handle {
 	h.users.Add(1)

@@ -47,6 +47,14 @@ func (s subscribers) remove(sub *subscriber) {
 	}
 }
 
+func (s subscribers) len() int {
+	n := len(s.rest)
+	for _, subs := range s.byID {
+		n += len(subs)
+	}
+	return n
+}
+
 // each calls f for everyone who has asked for the connection.
 func (s subscribers) each(conn *networkservice.Connection, f func(*subscriber)) {
 	segments := conn.GetPath().GetPathSegments()

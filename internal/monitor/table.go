@@ -68,6 +68,13 @@ func (t *Table) end() {
 	}
 }
 
+// Len returns how many connections are known, and how many subscribers there are.
+func (t *Table) Len() (legs, subscribers int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.legs), t.subscribers.len()
+}
+
 // MonitorConnections serves one subscriber until it leaves.
 func (t *Table) MonitorConnections(selector *networkservice.MonitorScopeSelector, stream networkservice.MonitorConnection_MonitorConnectionsServer) error {
 	sub := newSubscriber(selector, peerOf(stream.Context()))

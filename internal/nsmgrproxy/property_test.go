@@ -4,28 +4,61 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/lbtest"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/nsmgrproxy"
 )
 
 var (
 	seedFlag  = flag.Uint64("seed", 0, "run the schedule of this seed alone")
 	seedsFlag = flag.Int("seeds", 20, "how many random schedules to run")
+	stepsFlag = flag.Int("steps", 60, "how many steps a schedule has")
 )
 
-// failed holds seeds whose schedules once broke the contract.
+// failedSeeds are schedules that once broke the contract, or that alone caught a
+// fault which was planted to see whether the model bites.
 var failedSeeds = []uint64{}
 
-// schedule is one random run: what was done to the connections, and what their
-// subscribers may conclude from it.
+const (
+	// modelledConns is how many connections a schedule has.
+	modelledConns = 5
+	// movedAddr is the far side's other address, beside farAddr.
+	movedAddr = "10.9.2.44:5004"
+	// otherEndpoint lives in a third domain.
+	otherEndpoint = "endpoint2@cluster3"
+)
+
+// schedule is one random run, and the small model of the contract that it is held
+// against.
+//
+// Each step does something to connections or to the way to the far side, and says
+// for each connection what its subscriber has to see for it: mostly one sequence of
+// states, a few where what happens at the same time has no order of its own. When
+// the step has settled, what was seen is held against that, and what all that was
+// seen folds to against what the far side holds.
 type schedule struct {
 	*world
 	rand  *rand.Rand
 	conns []*modelled
+	// other is a far side in a third domain, which nothing ever happens to.
+	other *lbtest.Peer
+	// place is where the far side is reached.
+	place string
+	// opened counts the connections so far: each has ids of its own.
+	opened int
+	// goroutines are those that there are in a world without connections.
+	goroutines map[string]int
 
 	// mu guards the log of what was done and seen.
 	mu  sync.Mutex
@@ -36,22 +69,20 @@ type schedule struct {
 type modelled struct {
 	n    int
 	conn *networkservice.Connection // as last answered, nil while closed
+	peer *lbtest.Peer               // who has it
 	sub  *subscriber
 	// asked is when it was last requested.
 	asked time.Time
-
-	mu sync.Mutex
-	// told is the state by the subscriber's last event.
-	told networkservice.State
-	// excused is set while a DOWN would be true: the far side has said so, or
-	// was out of reach for longer than the grace.
-	excused bool
-	// ups counts what may cause an UPDATE, UP, beyond those seen.
-	ups int
+	// told is what the events fold to, nil while the proxy knows of no connection:
+	// one that was closed, or that a new process has not been asked for yet.
+	told *networkservice.Connection
+	// want are the sequences of states that the current step may show to the
+	// subscriber, and seen is what it did.
+	want, seen []string
 }
 
 func TestProperty_WhatIsSeenIsWhatTheFarSideHolds(t *testing.T) {
-	seeds := failedSeeds
+	seeds := slices.Clone(failedSeeds)
 	for i := range *seedsFlag {
 		seeds = append(seeds, uint64(i+1))
 	}
@@ -61,15 +92,15 @@ func TestProperty_WhatIsSeenIsWhatTheFarSideHolds(t *testing.T) {
 	for _, seed := range seeds {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			inBubble(t, func(w *world) {
-				s := &schedule{world: w, rand: rand.New(rand.NewPCG(seed, 0))}
+				s := &schedule{world: w, rand: rand.New(rand.NewPCG(seed, 0)), other: lbtest.NewPeer("other"), place: farAddr}
 				t.Cleanup(func() {
 					if t.Failed() {
-						t.Logf("schedule of -seed %d:", seed)
-						for _, line := range s.log {
-							t.Log(line)
-						}
+						t.Logf("schedule of -seed %d:\n%s", seed, strings.Join(s.log, "\n"))
 					}
 				})
+				defer w.serve(otherAddr, s.other.Register)()
+				defer w.serve(movedAddr, w.far.Register)()
+				w.remote.set(otherEndpoint, "tcp://"+otherAddr)
 				s.run()
 			})
 		})
@@ -83,218 +114,185 @@ func (s *schedule) note(format string, args ...any) {
 }
 
 func (s *schedule) run() {
-	for n := range 4 {
-		s.conns = append(s.conns, &modelled{n: n, sub: s.subscribe(n)})
+	for n := range modelledConns {
+		s.conns = append(s.conns, &modelled{n: n, want: []string{""}, sub: s.subscribe(n)})
 	}
-	for range 60 {
-		for _, m := range s.conns {
-			if m.conn != nil && time.Since(m.asked) > tokenTime/3 {
-				s.ask(m, false) // tokens must not run out
-			}
-		}
+	s.begin("the hops of the registries are opened")
+	s.open(s.conns[0])
+	s.judge(time.Second)
+	s.end(s.conns[0])
+	s.judge(2 * time.Minute)
+	s.goroutines = goroutines()
+	for range *stepsFlag {
+		s.renew()
 		s.step()
-		time.Sleep(time.Duration(s.rand.IntN(20_000)) * time.Millisecond)
-		s.check()
 	}
 	s.settle()
 }
 
-// step does one thing to one connection or to the way to the far side.
-func (s *schedule) step() {
-	m := s.conns[s.rand.IntN(len(s.conns))]
-	switch op := s.rand.IntN(20); {
-	case op < 5:
-		s.ask(m, false)
-	case op < 8:
-		s.together(func() { s.ask(m, false) }, func() { s.cut() })
-	case op < 9:
-		s.ask(m, true)
-	case op < 10:
-		s.end(m)
-	case op < 12:
-		s.cut()
-	case op < 13:
-		s.note("streams end")
-		s.far.EndStreams()
-	case op < 14:
-		s.outage(time.Duration(1+s.rand.IntN(14)) * time.Second)
-	case op < 15:
-		s.note("black hole")
-		s.wire.Blackhole(farAddr, true)
-		time.Sleep(time.Second)
-		s.wire.Blackhole(farAddr, false)
-		time.Sleep(28 * time.Second)
-	case op < 16:
-		s.longOutage()
-	case op < 17:
-		s.say("DOWN", setState(networkservice.State_DOWN))
-	case op < 18:
-		s.say("another context", func(conn *networkservice.Connection) { conn.Context.MTU = uint32(s.rand.IntN(9000)) })
-	case op < 19:
-		s.note("far side forgets, and is cut")
-		s.far.Forget()
-		s.cut()
-		time.Sleep(10 * time.Second)
-	default:
-		s.restart()
-	}
-}
-
-func (s *schedule) together(fs ...func()) {
-	var wg sync.WaitGroup
-	for _, f := range fs {
-		wg.Go(f)
-	}
-	wg.Wait()
-}
-
-func (s *schedule) cut() {
-	time.Sleep(time.Duration(s.rand.IntN(300)) * time.Millisecond)
-	s.note("cut %d", s.wire.Cut(farAddr))
-}
-
-func (s *schedule) outage(d time.Duration) {
-	s.note("outage of %s", d)
-	s.wire.Refuse(farAddr, true)
-	s.wire.Cut(farAddr)
-	m := s.conns[s.rand.IntN(len(s.conns))]
-	s.together(func() { time.Sleep(d); s.wire.Refuse(farAddr, false) }, func() {
-		if m.conn != nil {
-			s.ask(m, false)
-		}
-	})
-	time.Sleep(8 * time.Second) // a backoff of 5 s and its jitter
-}
-
-func (s *schedule) longOutage() {
-	s.note("outage past the grace")
-	s.wire.Refuse(farAddr, true)
-	s.wire.Cut(farAddr)
+// begin starts a step, for which nothing is to be seen unless it says otherwise.
+func (s *schedule) begin(what string) {
+	s.note("-- %s", what)
 	for _, m := range s.conns {
-		m.excuse()
+		m.want, m.seen = []string{""}, nil
 	}
-	time.Sleep(45 * time.Second)
-	s.wire.Refuse(farAddr, false)
-	time.Sleep(10 * time.Second)
+	benign := lbtest.Faults{
+		MonitorDelay: time.Duration(s.rand.IntN(4000)) * time.Millisecond,
+		ReportFirst:  s.rand.IntN(2) == 0,
+	}
+	if s.rand.IntN(2) == 0 {
+		benign = lbtest.Faults{}
+	}
+	s.far.Set(benign)
 }
 
-func (m *modelled) excuse() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.excused = m.conn != nil
-	m.ups++
-}
-
-// say has the far side say something of all its connections.
-func (s *schedule) say(what string, f func(*networkservice.Connection)) {
-	s.note("far side says %s", what)
+// renew refreshes what would run out, or is DOWN where nobody follows it.
+func (s *schedule) renew() {
 	for _, m := range s.conns {
-		m.excuse()
-	}
-	s.far.Say(f)
-}
-
-// ask requests, refreshes or reselects.
-func (s *schedule) ask(m *modelled, reselect bool) {
-	r := newRequest(m.n)
-	if m.conn != nil {
-		r = again(m.conn)
-		if reselect {
-			r.Connection.State = networkservice.State_RESELECT_REQUESTED
-			r.MechanismPreferences = newRequest(m.n).MechanismPreferences
-		}
-	}
-	conn, err := s.request(r)
-	s.note("request %d (known %v, reselect %v): %v", m.n, m.conn != nil, reselect, err)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if err == nil {
-		m.conn, m.asked = conn, time.Now()
-		m.ups++
-	}
-}
-
-func (s *schedule) end(m *modelled) {
-	if m.conn == nil {
-		return
-	}
-	err := s.close(m.conn)
-	s.note("close %d: %v", m.n, err)
-	require.NoError(s, err)
-	m.conn = nil
-	s.check()
-}
-
-func (s *schedule) restart() {
-	s.note("restart")
-	s.check()
-	s.stop()
-	s.start()
-	s.cc.ResetConnectBackoff()
-	time.Sleep(time.Second)
-	for _, m := range s.conns {
-		<-m.sub.done
-		m.sub = s.subscribe(m.n)
-		m.told = networkservice.State_UP
-		m.excused = false
-		if m.conn != nil {
-			s.ask(m, false)
+		if m.conn != nil && time.Since(m.asked) > tokenTime/3 {
+			s.begin("tokens must not run out")
+			s.refresh(m, 0)
+			s.judge(time.Second)
 		}
 	}
 }
 
-// check holds what the subscribers have seen against the model.
-func (s *schedule) check() {
+// judge lets the step settle and holds it against the model.
+func (s *schedule) judge(settled time.Duration) {
+	s.Helper()
+	time.Sleep(settled)
+	s.look()
+	for _, m := range s.conns {
+		require.Contains(s, m.want, strings.Join(m.seen, " "), "seen of %d", m.n)
+		m.want, m.seen = []string{""}, nil
+		s.compare(m)
+	}
+}
+
+// look takes in what the subscribers have seen.
+func (s *schedule) look() {
 	s.Helper()
 	for _, m := range s.conns {
 		for _, event := range m.sub.next() {
-			for _, conn := range event.GetConnections() {
-				s.see(m, event.GetType(), conn)
+			require.Len(s, event.GetConnections(), 1)
+			for id, conn := range event.GetConnections() {
+				s.see(m, event.GetType(), id, conn)
 			}
 		}
 	}
 }
 
-func (s *schedule) see(m *modelled, kind networkservice.ConnectionEventType, conn *networkservice.Connection) {
+func (s *schedule) see(m *modelled, kind networkservice.ConnectionEventType, id string, conn *networkservice.Connection) {
 	s.Helper()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	s.note("seen of %d: %s %s", m.n, kind, conn.GetState())
-	switch {
-	case kind == networkservice.ConnectionEventType_DELETE:
-		require.Nil(s, m.conn, "a DELETE for a connection that nobody closed")
-	case conn.GetState() == networkservice.State_DOWN:
-		require.True(s, m.excused, "a false DOWN for %d", m.n)
-		require.NotEqual(s, networkservice.State_DOWN, m.told, "a second DOWN for one loss of %d", m.n)
-	default:
-		require.Positive(s, m.ups, "an UPDATE for %d that nothing caused", m.n)
-		m.ups--
+	segment := conn.GetCurrentPathSegment()
+	require.Equal(s, [...]string{id, id, "proxy"}, [...]string{conn.GetId(), segment.GetId(), segment.GetName()}, "the shape of an event")
+	state := stateIn(kind, conn)
+	if m.told = conn; kind == networkservice.ConnectionEventType_DELETE {
+		m.told = nil
 	}
-	m.told = conn.GetState()
+	s.note("seen of %d: %s", m.n, state)
+	m.seen = append(m.seen, state)
 }
 
-// settle lets everything heal, compares the two ends, and takes all down.
+// only requires that this is what the step has shown so far.
+func (s *schedule) only(m *modelled, states, why string) {
+	s.Helper()
+	s.look()
+	require.Equal(s, states, strings.Join(m.seen, " "), "of %d, %s", m.n, why)
+}
+
+// compare holds what was told of a connection against what the far sides hold, and
+// against what a subscriber learns that joins now.
+func (s *schedule) compare(m *modelled) {
+	s.Helper()
+	var held []*networkservice.Connection
+	for _, peer := range []*lbtest.Peer{s.far, s.other} {
+		for _, conn := range peer.Conns() {
+			if conn.GetPath().GetPathSegments()[2].GetId() == s.forwarder(m) {
+				require.Same(s, m.peer, peer, "the one that has %d", m.n)
+				held = append(held, conn)
+			}
+		}
+	}
+	if m.conn == nil {
+		require.Nil(s, m.told, "%d is closed", m.n)
+		require.Empty(s, held, "%d is closed", m.n)
+		return
+	}
+	require.LessOrEqual(s, len(held), 1, "legs of %d at the far side", m.n)
+	if m.told == nil {
+		return
+	}
+	known := s.joining(m)
+	require.Equal(s, m.told.GetState(), known.GetState(), "the state that a late subscriber of %d learns", m.n)
+	require.Equal(s, ids(m.told), ids(known))
+	require.True(s, proto.Equal(m.told.GetContext(), known.GetContext()), "the context that a late subscriber of %d learns", m.n)
+	if len(held) == 0 || held[0].GetState() == networkservice.State_DOWN {
+		require.Equal(s, networkservice.State_DOWN, m.told.GetState(), "the far side has lost %d", m.n)
+		return
+	}
+	state := held[0].GetState()
+	if state == networkservice.State_RESELECT_REQUESTED {
+		state = networkservice.State_UP
+	}
+	require.Equal(s, state, m.told.GetState(), "told of %d, and held", m.n)
+	require.Equal(s, ids(held[0]), ids(m.told), "told of %d, and held", m.n)
+	require.True(s, proto.Equal(held[0].GetContext(), m.told.GetContext()), "the context of %d: held %v, told %v", m.n, held[0].GetContext(), m.told.GetContext())
+}
+
+// joining is what a late subscriber learns.
+func (s *schedule) joining(m *modelled) *networkservice.Connection {
+	s.Helper()
+	late := s.subscribe(m.n)
+	defer late.end()
+	require.Len(s, late.initial, 1, "what a late subscriber of %d learns", m.n)
+	return late.initial[m.told.GetId()]
+}
+
+func (s *schedule) forwarder(m *modelled) string { return fmt.Sprintf("forwarder-%d", m.n) }
+
+// settle ends everything and requires that nothing is left.
 func (s *schedule) settle() {
-	time.Sleep(30 * time.Second)
-	s.check()
+	s.begin("the end")
 	open := 0
 	for _, m := range s.conns {
-		if m.conn == nil {
-			continue
+		if m.conn != nil {
+			open++
+			s.refresh(m, 0)
 		}
-		open++
-		s.ask(m, false)
-		s.check()
-		require.Equal(s, networkservice.State_UP, m.told)
 	}
-	require.Len(s, s.far.Conns(), open, "the far side holds what was not closed, and no more")
+	s.judge(10 * time.Second)
+	require.Len(s, s.far.Conns(), open-len(s.other.Conns()), "the far sides hold what was not closed, and no more")
+	streams, _ := s.far.Streams()
+	require.Equal(s, streams, len(s.far.Conns()), "one stream for each")
+	synctest.Wait()
+	require.Equal(s, len(s.conns), nsmgrproxy.HeldBy(s.chain).Subscribers)
 	for _, m := range s.conns {
 		s.end(m)
+	}
+	s.judge(2 * time.Minute)
+	require.Equal(s, s.goroutines, goroutines(), "goroutines by who started them")
+	for _, m := range s.conns {
 		m.sub.end()
 	}
-	time.Sleep(2 * time.Minute)
+	synctest.Wait()
+	require.Equal(s, nsmgrproxy.Held{Hops: 2}, nsmgrproxy.HeldBy(s.chain), "the hops of the registries, and no more")
 	require.Empty(s, s.far.Conns())
-	streams, _ := s.far.Streams()
-	require.Zero(s, streams)
-	require.Zero(s, s.wire.Open(farAddr), "the hop is released")
+	require.Empty(s, s.other.Conns())
+	for _, addr := range []string{farAddr, movedAddr, otherAddr} {
+		require.Zero(s, s.wire.Open(addr), "a hop that nobody uses")
+	}
+}
+
+// goroutines counts who started the goroutines that there are.
+func goroutines() map[string]int {
+	stacks := make([]byte, 1<<20)
+	counts := make(map[string]int)
+	for line := range strings.Lines(string(stacks[:runtime.Stack(stacks, true)])) {
+		if by, ok := strings.CutPrefix(line, "created by "); ok {
+			by, _, _ = strings.Cut(by, " in goroutine ")
+			counts[by]++
+		}
+	}
+	return counts
 }

@@ -60,17 +60,18 @@ func NewServer(ctx context.Context, registryURL, registryProxyURL *url.URL, toke
 	local, remote := pool.Client(registryURL), pool.Client(registryProxyURL)
 	places := directory.New(o.listenOn, lookUp(local), lookUp(remote))
 	addresses := mapip.Watch(ctx, o.wg, o.mapIPFilePath)
-	table := monitor.NewTable(ctx, o.wg)
+	legs, table := leg.New(ctx, o.wg), monitor.NewTable(ctx, o.wg)
 	logger := guard.NewLog(log.FromContext(ctx))
 
 	return &server{
+		legs: legs, table: table, pool: pool,
 		NetworkServiceServer: next.NewNetworkServiceServer(
 			guard.NewServer(logger),
 			hop.NewSelfServer(pool),
 			guard.NewLoopServer(o.name),
 			updatepath.NewServer(o.name),
 			o.gate,
-			leg.NewServer(leg.New(ctx, o.wg)),
+			leg.NewServer(legs),
 			updatetoken.NewServer(tokenGenerator),
 			o.authorizeServer,
 			monitor.NewServer(table, o.grace, places.Moved),
@@ -134,6 +135,11 @@ func (o *options) grace(ctx context.Context) time.Duration {
 }
 
 type server struct {
+	// What is held of the connections, to be counted.
+	legs  *leg.Table
+	table *monitor.Table
+	pool  *hop.Pool
+
 	networkservice.NetworkServiceServer
 	networkservice.MonitorConnectionServer
 	registryserver.Registry

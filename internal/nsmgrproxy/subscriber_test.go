@@ -6,9 +6,14 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/nsmgrproxy"
 )
 
 // subscriber is a neighbour's monitor stream and what came on it.
@@ -17,17 +22,17 @@ type subscriber struct {
 	mu     sync.Mutex
 	events []*networkservice.ConnectionEvent
 	err    error
-	leave  context.CancelFunc
-	done   chan struct{}
+	// initial is the state that it was told when it joined.
+	initial map[string]*networkservice.Connection
+	leave   context.CancelFunc
+	done    chan struct{}
 }
 
 // subscribe joins as the forwarder of the connection of that number does.
 func (w *world) subscribe(n int) *subscriber {
 	w.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	stream, err := networkservice.NewMonitorConnectionClient(w.cc).MonitorConnections(ctx, &networkservice.MonitorScopeSelector{
-		PathSegments: []*networkservice.PathSegment{{Name: "forwarder", Id: fmt.Sprintf("forwarder-%d", n)}},
-	})
+	stream, err := networkservice.NewMonitorConnectionClient(w.cc).MonitorConnections(ctx, selectorOf(n))
 	require.NoError(w, err)
 	s := &subscriber{T: w.T, leave: cancel, done: make(chan struct{})}
 	go func() {
@@ -49,7 +54,15 @@ func (w *world) subscribe(n int) *subscriber {
 	first := s.next()
 	require.Len(w, first, 1, "a stream begins with an initial state")
 	require.Equal(w, networkservice.ConnectionEventType_INITIAL_STATE_TRANSFER, first[0].GetType())
+	s.initial = first[0].GetConnections()
 	return s
+}
+
+// selectorOf selects as the forwarder of the connection of that number does.
+func selectorOf(n int) *networkservice.MonitorScopeSelector {
+	return &networkservice.MonitorScopeSelector{
+		PathSegments: []*networkservice.PathSegment{{Name: "forwarder", Id: fmt.Sprintf("forwarder-%d", n)}},
+	}
 }
 
 // next returns what came since the last call, once everything is at rest.
@@ -98,8 +111,72 @@ func (s *subscriber) down() *networkservice.Connection {
 	return s.one(networkservice.ConnectionEventType_UPDATE, networkservice.State_DOWN)
 }
 
+// states requires that these are what came, in order.
+func (s *subscriber) states(want ...string) {
+	s.Helper()
+	var got []string
+	for _, event := range s.next() {
+		for _, conn := range event.GetConnections() {
+			got = append(got, stateIn(event.GetType(), conn))
+		}
+	}
+	require.Equal(s, want, got)
+}
+
+// stateIn is what an event says of a connection.
+func stateIn(kind networkservice.ConnectionEventType, conn *networkservice.Connection) string {
+	if kind == networkservice.ConnectionEventType_DELETE {
+		return "DELETE"
+	}
+	return conn.GetState().String()
+}
+
 // end leaves and waits for the stream's end.
 func (s *subscriber) end() {
 	s.leave()
 	<-s.done
+}
+
+// deaf is a subscriber that joins and does not read.
+func (w *world) deaf(n int) networkservice.MonitorConnection_MonitorConnectionsClient {
+	w.Helper()
+	stream, err := networkservice.NewMonitorConnectionClient(w.cc).MonitorConnections(w.Context(), selectorOf(n))
+	require.NoError(w, err)
+	synctest.Wait()
+	return stream
+}
+
+// lastError reads a stream to its end.
+func lastError(stream networkservice.MonitorConnection_MonitorConnectionsClient) error {
+	for {
+		if _, err := stream.Recv(); err != nil {
+			return err
+		}
+	}
+}
+
+func TestSubscriber_OneThatDoesNotReadLosesItsOwnStreamAlone(t *testing.T) {
+	inBubble(t, func(w *world) {
+		s, conn := w.watched(1)
+		defer s.end()
+		deaf := w.deaf(1)
+		for range 600 { // gRPC's windows take some of them
+			began := time.Now()
+			refreshed, err := w.request(again(conn))
+			require.NoError(w, err)
+			conn = refreshed
+			s.up()
+			require.LessOrEqual(w, time.Since(began), 100*time.Millisecond, "nobody is held up")
+		}
+		err := lastError(deaf)
+		require.Equal(w, codes.ResourceExhausted, status.Code(err), "%v", err)
+		require.Equal(w, 1, nsmgrproxy.HeldBy(w.chain).Subscribers, "and is forgotten")
+
+		back := w.subscribe(1)
+		defer back.end()
+		require.Len(w, back.initial, 1, "it learns the state anew")
+		w.far.Say(setState(networkservice.State_DOWN))
+		s.down()
+		back.down()
+	})
 }

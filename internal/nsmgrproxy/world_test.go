@@ -10,6 +10,7 @@ import (
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
 	"github.com/networkservicemesh/api/pkg/api/registry"
+	"github.com/networkservicemesh/sdk/pkg/networkservice/chains/nsmgr"
 	"github.com/networkservicemesh/sdk/pkg/tools/sandbox"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -47,8 +48,9 @@ type world struct {
 	opts   []nsmgrproxy.Option
 	base   context.Context // whose logger the proxy has, if there is one
 
-	wg   sync.WaitGroup
-	stop func()
+	wg    sync.WaitGroup
+	chain nsmgr.Nsmgr
+	stop  func()
 	// drain ends the proxy's context and waits for what it runs.
 	drain func()
 	cc    *grpc.ClientConn
@@ -117,6 +119,7 @@ func (w *world) start() {
 		&url.URL{Scheme: "tcp", Host: registryAddr},
 		&url.URL{Scheme: "tcp", Host: registryProxyAddr},
 		testToken, opts...)
+	w.chain = chain
 	stop := w.serve(proxyAddr, func(s *grpc.Server) {
 		networkservice.RegisterNetworkServiceServer(s, chain)
 		networkservice.RegisterMonitorConnectionServer(s, chain)

@@ -1,0 +1,14 @@
+package nsmgrproxy
+
+import "github.com/networkservicemesh/sdk/pkg/networkservice/chains/nsmgr"
+
+// Held is what a chain keeps.
+type Held struct{ Legs, Watched, Subscribers, Hops int }
+
+// HeldBy counts what a chain keeps at this moment.
+func HeldBy(chain nsmgr.Nsmgr) Held {
+	s := chain.(*server)
+	h := Held{Legs: s.legs.Len(), Hops: s.pool.Len()}
+	h.Watched, h.Subscribers = s.table.Len()
+	return h
+}
