@@ -1,14 +1,18 @@
 package nsmgrproxy_test
 
 import (
+	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/lbtest"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/nsmgrproxy"
@@ -196,11 +200,23 @@ func TestContract_FarSidesDownIsOneDownAtOnce(t *testing.T) {
 			w.wire.Refuse(farAddr, false)
 			time.Sleep(5 * time.Second)
 		},
+		"DOWN between two streams": func(w *world) {
+			w.far.Think(setState(networkservice.State_DOWN))
+			w.far.EndStreams()
+			time.Sleep(100 * time.Millisecond)
+		},
+		"DOWN between two streams of which none stays": func(w *world) {
+			w.far.Set(lbtest.Faults{MonitorOnce: true})
+			w.far.Think(setState(networkservice.State_DOWN))
+			w.far.EndStreams()
+			time.Sleep(100 * time.Millisecond)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world) {
 				s, _ := w.watched(1)
 				defer s.end()
+				time.Sleep(2 * time.Second)
 				say(w)
 				s.down()
 				time.Sleep(2 * time.Minute)
@@ -370,6 +386,97 @@ func TestContract_ClientsReselectIsOneUpdate(t *testing.T) {
 		w.far.Say(setState(networkservice.State_DOWN))
 		s.down()
 	})
+}
+
+// forgetful is a far side that answers a Close and keeps what it was of.
+type forgetful struct{ *lbtest.Peer }
+
+func (forgetful) Close(context.Context, *networkservice.Connection) (*emptypb.Empty, error) {
+	return new(emptypb.Empty), nil
+}
+
+func TestContract_ReselectToAnotherEndpointHearsNothingOfTheOldLeg(t *testing.T) {
+	for name, endpoint := range map[string]string{
+		"of the same nsmgr": "endpoint2@cluster2",
+		"of a third domain": otherEndpoint,
+		"the same, anew":    endpointName,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				old := forgetful{lbtest.NewPeer("old")}
+				defer w.serve(otherAddr, func(s *grpc.Server) {
+					networkservice.RegisterNetworkServiceServer(s, old)
+					networkservice.RegisterMonitorConnectionServer(s, old)
+				})()
+				w.remote.set(endpointName, "tcp://"+otherAddr)
+				w.remote.set("endpoint2@cluster2", "tcp://"+otherAddr)
+				w.remote.set(otherEndpoint, "tcp://"+farAddr)
+				s, conn := w.watched(1)
+				defer s.end()
+				r := reselect(conn, endpoint)
+				r.Connection.Path.PathSegments = r.Connection.Path.PathSegments[:4] // the far side makes another leg
+				reselected, err := w.request(r)
+				require.NoError(w, err)
+				require.Equal(w, ids(conn)[:4], ids(reselected)[:4])
+				require.NotEqual(w, ids(conn)[4], ids(reselected)[4])
+				s.states("UP")
+
+				isOld := func(c *networkservice.Connection) bool { return c.GetId() == ids(conn)[4] }
+				isNew := func(c *networkservice.Connection) bool { return c.GetId() == ids(reselected)[4] }
+				time.Sleep(time.Minute)
+				old.SayIf(isOld, func(c *networkservice.Connection) { c.Context.MTU = 9000 })
+				old.SayIf(isOld, setState(networkservice.State_DOWN))
+				old.EndStreams() // the old leg is in the initial state of the next
+				time.Sleep(time.Minute)
+				old.DeleteIf(isOld)
+				time.Sleep(time.Minute)
+				s.nothing("from the old leg")
+
+				refreshed, err := w.request(again(reselected))
+				require.NoError(w, err)
+				require.Equal(w, ids(reselected), ids(refreshed))
+				s.states("UP")
+				old.SayIf(isNew, setState(networkservice.State_DOWN))
+				w.far.SayIf(isNew, setState(networkservice.State_DOWN))
+				s.states("DOWN")
+			})
+		})
+	}
+}
+
+func TestContract_HealBesideRefreshIsOneUpdateForEach(t *testing.T) {
+	for name, order := range map[string][2]time.Duration{
+		"heal first":    {0, 100 * time.Millisecond},
+		"refresh first": {100 * time.Millisecond, 0},
+		"at once":       {0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				s, conn := w.watched(1)
+				defer s.end()
+				w.far.Set(lbtest.Faults{RequestDelay: time.Second, ReportFirst: true})
+				time.Sleep(time.Minute)
+				var wg sync.WaitGroup
+				for i, r := range []*networkservice.NetworkServiceRequest{reselect(conn, endpointName), again(conn)} {
+					wg.Go(func() {
+						time.Sleep(order[i])
+						answer, err := w.request(r)
+						require.NoError(w, err)
+						require.Equal(w, ids(conn), ids(answer))
+					})
+				}
+				wg.Wait()
+				time.Sleep(time.Minute)
+				s.states("UP", "UP")
+				require.Len(w, w.far.Conns(), 1)
+				require.Len(w, w.far.Closes(), 1, "the heal's, of the leg before it")
+				open, _ := w.far.Streams()
+				require.Equal(w, 1, open)
+				w.far.Say(setState(networkservice.State_DOWN))
+				s.down()
+			})
+		})
+	}
 }
 
 func TestContract_LateSubscriberLearnsWhatIsKnown(t *testing.T) {

@@ -113,6 +113,37 @@ func TestCloseAfterRestartByAnAliasOfOurs(t *testing.T) {
 	})
 }
 
+// Where a Close leads has to be looked up after a restart. Its caller is told in time
+// that this cannot be, and may ask again.
+func TestCloseAfterARestartWhileTheRegistryIsDown(t *testing.T) {
+	inBubble(t, func(w *world) {
+		conn := w.establish(1)
+		w.stop()
+		for _, addr := range []string{registryAddr, registryProxyAddr} {
+			w.wire.Refuse(addr, true)
+			w.wire.Cut(addr)
+		}
+		w.start()
+		w.cc.ResetConnectBackoff()
+		s := w.subscribe(1)
+		defer s.end()
+		began := time.Now()
+		require.Equal(w, codes.Unavailable, status.Code(w.close(conn)))
+		require.Less(w, time.Since(began), callTime-time.Second)
+		for _, addr := range []string{registryAddr, registryProxyAddr} {
+			w.wire.Refuse(addr, false)
+		}
+		time.Sleep(20 * time.Second)
+		s.states("DELETE")
+		require.Len(w, w.far.Conns(), 1)
+		require.NoError(w, w.close(conn))
+		require.Len(w, w.far.Closes(), 1)
+		require.Empty(w, w.far.Conns())
+		s.states("DELETE")
+		require.Zero(w, nsmgrproxy.HeldBy(w.chain).Legs)
+	})
+}
+
 func TestSlowRequestInTheDrain(t *testing.T) {
 	inBubble(t, func(w *world) {
 		conn := w.establish(1)

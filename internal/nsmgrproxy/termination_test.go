@@ -48,3 +48,32 @@ func TestContract_ProxyTerminatesWhileARefreshIsInFlight(t *testing.T) {
 		require.Empty(w, w.far.Closes())
 	})
 }
+
+func TestContract_ProxyTerminatesWithAThousandStreamsOpen(t *testing.T) {
+	const streams, legs = 1000, 100
+	inBubble(t, func(w *world) {
+		for n := range legs {
+			w.establish(n)
+		}
+		var subscribers []*subscriber
+		for n := range streams {
+			subscribers = append(subscribers, w.subscribe(n%legs))
+		}
+		deaf := w.deaf(0)
+		began := time.Now()
+		w.drain()
+		require.Less(w, time.Since(began), 10*time.Second)
+		synctest.Wait()
+		for _, s := range subscribers {
+			<-s.done // while the transport is still up: it is what the stream itself says
+			require.Equal(w, codes.Unavailable, status.Code(s.err), "%v", s.err)
+			require.ErrorContains(w, s.err, "shutting down")
+			s.nothing("no event for it")
+		}
+		require.Equal(w, codes.Unavailable, status.Code(lastError(deaf)))
+		w.stop()
+		require.Less(w, time.Since(began), 10*time.Second)
+		require.Empty(w, w.far.Closes(), "nothing is closed upstream")
+		require.Len(w, w.far.Conns(), legs)
+	})
+}
