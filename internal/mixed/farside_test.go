@@ -90,6 +90,17 @@ func (f *indexed) MonitorConnections(selector *networkservice.MonitorScopeSelect
 	}
 }
 
+// die reports that the endpoint behind a connection is gone.
+func (f *indexed) die(id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	conn := f.conns[id].Clone()
+	conn.State = networkservice.State_DOWN
+	if stream, ok := f.streams[id]; ok {
+		stream <- eventOf(networkservice.ConnectionEventType_UPDATE, conn)
+	}
+}
+
 func eventOf(kind networkservice.ConnectionEventType, conn *networkservice.Connection) *networkservice.ConnectionEvent {
 	event := &networkservice.ConnectionEvent{Type: kind, Connections: make(map[string]*networkservice.Connection)}
 	if conn != nil {

@@ -211,30 +211,113 @@ func (c *crowd) report(b *testing.B, what string, numbers []int) {
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// BenchmarkResume tells how long after one cut all connections are watched again.
+// BenchmarkResume tells how long after one cut all connections are watched again, and
+// what their subscriber sees of it. Stock tells each as DOWN and watches none.
 func BenchmarkResume(b *testing.B) {
-	for _, connections := range []int{1000, 2000} {
-		b.Run(fmt.Sprint(connections), func(b *testing.B) {
-			c := newCrowd(b, ours, connections, 1)
-			require.Eventually(b, func() bool { return c.far.watched() == connections }, patience, tick)
-			require.Eventually(b, func() bool { return c.sub.count() > connections }, patience, tick)
+	for _, run := range []struct {
+		kind        string
+		connections int
+	}{{ours, 1000}, {stock, 1000}, {ours, 2000}} {
+		b.Run(fmt.Sprintf("%s/%d", run.kind, run.connections), func(b *testing.B) {
+			c := newCrowd(b, run.kind, run.connections, 1)
+			require.Eventually(b, func() bool { return c.far.watched() == run.connections }, patience, tick)
+			require.Eventually(b, func() bool { return c.sub.count() > run.connections }, patience, tick)
+			if run.kind == stock {
+				c.cutStock(b)
+				return
+			}
+			dialled, cuts := c.accepted(), int64(0)
 			c.sub.take()
-			cuts := int64(0)
 			for b.Loop() {
 				// The loss of a stream that has lasted for less is not spread.
 				require.Never(b, func() bool { return c.sub.count() > 0 }, 2*time.Second, 10*tick)
-				began := time.Now()
-				c.relays[0].CutAll()
+				c.cut(b)
 				cuts++
-				require.Eventually(b, func() bool { return len(c.far.openedAfter(began)) == connections }, patience, 10*tick)
-				opened := c.far.openedAfter(began)
-				b.ReportMetric(ms(opened[connections/2].Sub(began)), "median-ms")
-				b.ReportMetric(ms(opened[connections-1].Sub(began)), "worst-ms")
 			}
-			require.Equal(b, connections, c.far.watched())
-			require.Equal(b, 1+cuts, c.accepted(), "one dial for each cut")
+			require.Equal(b, run.connections, c.far.watched())
+			require.EqualValues(b, 1, dialled)
+			require.Equal(b, dialled+cuts, c.accepted(), "one dial for each cut")
 			require.Zero(b, c.sub.count(), "no event")
+			b.ReportMetric(0, "DOWNs")
 			b.ReportMetric(float64(c.accepted()), "tcp-connections")
 		})
 	}
+}
+
+// resumed is how long a cut of one hop may be felt.
+const resumed = 3 * time.Second
+
+// cut cuts all, and waits until all are watched again.
+func (c *crowd) cut(b *testing.B) {
+	b.Helper()
+	began := time.Now()
+	c.relays[0].CutAll()
+	require.Eventually(b, func() bool { return len(c.far.openedAfter(began)) == len(c.conns) }, patience, 10*tick)
+	opened := c.far.openedAfter(began)
+	worst := opened[len(opened)-1].Sub(began)
+	b.ReportMetric(ms(opened[len(opened)/2].Sub(began)), "median-ms")
+	b.ReportMetric(ms(worst), "worst-ms")
+	require.Less(b, worst, resumed)
+}
+
+// cutStock cuts all and reports what becomes of it in ten seconds.
+func (c *crowd) cutStock(b *testing.B) {
+	b.Helper()
+	c.sub.take()
+	began := time.Now()
+	c.relays[0].CutAll()
+	time.Sleep(10 * time.Second)
+	downs := 0
+	for _, event := range c.sub.take() {
+		if event == down {
+			downs++
+		}
+	}
+	b.ReportMetric(float64(downs), "DOWNs")
+	b.ReportMetric(float64(len(c.far.openedAfter(began))), "watched-again")
+}
+
+// deaths is how many are compared.
+const deaths = 200
+
+// BenchmarkDeath tells how long after the endpoint's death the subscriber learns of
+// it: the two proxies one after the other, over and over, so that whatever else the
+// machine does falls on both.
+func BenchmarkDeath(b *testing.B) {
+	mine, theirs := newCrowd(b, ours, 1, 1), newCrowd(b, stock, 1, 1)
+	for b.Loop() {
+		var after, stockAfter, later []time.Duration
+		for range deaths {
+			after = append(after, mine.death(b))
+			stockAfter = append(stockAfter, theirs.death(b))
+			later = append(later, after[len(after)-1]-stockAfter[len(stockAfter)-1])
+		}
+		for _, all := range [][]time.Duration{after, stockAfter, later} {
+			slices.Sort(all)
+		}
+		b.ReportMetric(ms(after[deaths/2]), "ours-median-ms")
+		b.ReportMetric(ms(stockAfter[deaths/2]), "stock-median-ms")
+		b.ReportMetric(ms(after[deaths*99/100]), "ours-p99-ms")
+		b.ReportMetric(ms(stockAfter[deaths*99/100]), "stock-p99-ms")
+		b.ReportMetric(ms(later[deaths/2]), "median-difference-ms")
+		require.Less(b, later[deaths/2], 50*time.Millisecond)
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// death is one DOWN, and the connection's return after it.
+func (c *crowd) death(b *testing.B) time.Duration {
+	b.Helper()
+	require.NoError(b, c.refresh(0))
+	require.Eventually(b, func() bool { return c.far.watched() == 1 && slices.Contains(c.sub.peek(), up) }, patience, tick)
+	time.Sleep(10 * tick) // stock opens another stream for each Request
+	c.sub.take()
+	began := time.Now()
+	c.far.die(c.conns[0].GetPath().GetPathSegments()[outboundIndex].GetId())
+	for c.sub.count() == 0 && time.Since(began) < patience {
+		time.Sleep(tick / 50)
+	}
+	took := time.Since(began)
+	require.Equal(b, []string{down}, c.sub.take())
+	return took
 }

@@ -2,6 +2,7 @@ package mixed
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
@@ -84,6 +85,13 @@ func (s *subscriber) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.events)
+}
+
+// peek returns what came, and leaves it.
+func (s *subscriber) peek() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.events)
 }
 
 func (s *subscriber) take() []string {
