@@ -3,6 +3,7 @@ package lbtest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -272,10 +273,13 @@ func (p *Peer) DeleteIf(which func(*networkservice.Connection) bool) {
 }
 
 // Forget drops every connection without a word.
-func (p *Peer) Forget() {
+func (p *Peer) Forget() { p.ForgetIf(all) }
+
+// ForgetIf does the same for those that which holds for.
+func (p *Peer) ForgetIf(which func(*networkservice.Connection) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	clear(p.conns)
+	maps.DeleteFunc(p.conns, func(_ string, conn *networkservice.Connection) bool { return which(conn) })
 }
 
 // EndStreams ends every monitor stream, connections staying up.

@@ -391,6 +391,11 @@ func TestContract_ClientsReselectIsOneUpdate(t *testing.T) {
 // forgetful is a far side that answers a Close and keeps what it was of.
 type forgetful struct{ *lbtest.Peer }
 
+func (f forgetful) register(s *grpc.Server) {
+	networkservice.RegisterNetworkServiceServer(s, f)
+	networkservice.RegisterMonitorConnectionServer(s, f)
+}
+
 func (forgetful) Close(context.Context, *networkservice.Connection) (*emptypb.Empty, error) {
 	return new(emptypb.Empty), nil
 }
@@ -404,10 +409,7 @@ func TestContract_ReselectToAnotherEndpointHearsNothingOfTheOldLeg(t *testing.T)
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world) {
 				old := forgetful{lbtest.NewPeer("old")}
-				defer w.serve(otherAddr, func(s *grpc.Server) {
-					networkservice.RegisterNetworkServiceServer(s, old)
-					networkservice.RegisterMonitorConnectionServer(s, old)
-				})()
+				defer w.serve(otherAddr, old.register)()
 				w.remote.set(endpointName, "tcp://"+otherAddr)
 				w.remote.set("endpoint2@cluster2", "tcp://"+otherAddr)
 				w.remote.set(otherEndpoint, "tcp://"+farAddr)
@@ -442,6 +444,35 @@ func TestContract_ReselectToAnotherEndpointHearsNothingOfTheOldLeg(t *testing.T)
 			})
 		})
 	}
+}
+
+// A far side that lists the old leg alone has lost the one that is ours.
+func TestContract_OldLegAfterAReselectIsNotTakenForTheNewOne(t *testing.T) {
+	inBubble(t, func(w *world) {
+		old := forgetful{lbtest.NewPeer("old")}
+		defer w.serve(otherAddr, old.register)()
+		w.remote.set(endpointName, "tcp://"+otherAddr)
+		s, conn := w.watched(1)
+		defer s.end()
+		r := reselect(conn, endpointName)
+		r.Connection.Path.PathSegments = r.Connection.Path.PathSegments[:4]
+		reselected, err := w.request(r)
+		require.NoError(w, err)
+		s.up()
+		time.Sleep(time.Minute)
+		isNew := func(c *networkservice.Connection) bool { return c.GetId() == ids(reselected)[4] }
+		old.ForgetIf(isNew)
+		old.Think(func(c *networkservice.Connection) {
+			c.Path.PathSegments[4].Expires = reselected.GetPath().GetPathSegments()[4].GetExpires()
+		})
+		old.EndStreams()
+		time.Sleep(10 * time.Second)
+		require.Len(w, old.Requests(), 3, "requested in place")
+		require.Len(w, old.Conns(), 2)
+		s.nothing("put back in place")
+		old.SayIf(isNew, setState(networkservice.State_DOWN))
+		s.down()
+	})
 }
 
 func TestContract_HealBesideRefreshIsOneUpdateForEach(t *testing.T) {
