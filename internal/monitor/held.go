@@ -1,6 +1,7 @@
 package monitor
 
 import (
+	"slices"
 	"time"
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
@@ -100,7 +101,7 @@ func (t *Table) letGo(e *entry) {
 	if len(e.letGo) == 0 {
 		e.before = e.told
 	}
-	words := append(e.letGo, e.held...)
+	words := slices.Concat(e.letGo, e.held)
 	t.release(e)
 	e.letGo = words[max(0, len(words)-maxHeld):]
 }
@@ -112,7 +113,7 @@ func (t *Table) settle(e *entry, before packed.Message[*networkservice.Connectio
 	if len(e.letGo) > 0 {
 		before = e.before
 	}
-	held, waiting := append(e.letGo, e.held...), len(e.held) > 0
+	held, waiting := slices.Concat(e.letGo, e.held), len(e.held) > 0
 	e.held, e.letGo = nil, nil
 	e.stopDoubt()
 	newer := -1

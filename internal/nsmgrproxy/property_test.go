@@ -55,8 +55,6 @@ type schedule struct {
 	other *lbtest.Peer
 	// place is where the far side is reached.
 	place string
-	// opened counts the connections so far: each has ids of its own.
-	opened int
 	// goroutines are those that there are in a world without connections.
 	goroutines map[string]int
 
@@ -264,7 +262,7 @@ func (s *schedule) settle() {
 	s.judge(10 * time.Second)
 	require.Len(s, s.far.Conns(), open-len(s.other.Conns()), "the far sides hold what was not closed, and no more")
 	streams, _ := s.far.Streams()
-	require.Equal(s, streams, len(s.far.Conns()), "one stream for each")
+	require.Len(s, s.far.Conns(), streams, "one stream for each")
 	synctest.Wait()
 	require.Equal(s, len(s.conns), nsmgrproxy.HeldBy(s.chain).Subscribers)
 	for _, m := range s.conns {
