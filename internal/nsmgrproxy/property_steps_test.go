@@ -130,6 +130,7 @@ func (s *schedule) caughtUp() { time.Sleep(5 * time.Second) }
 // slowly has the far side take its time for an answer.
 func (s *schedule) slowly() {
 	s.far.Set(lbtest.Faults{
+		Expires:      s.capped(),
 		RequestDelay: time.Duration(s.rand.IntN(5000)) * time.Millisecond,
 		MonitorDelay: time.Duration(s.rand.IntN(4000)) * time.Millisecond,
 		ReportFirst:  s.rand.IntN(2) == 0,

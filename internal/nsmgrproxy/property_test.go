@@ -139,9 +139,17 @@ func (s *schedule) begin(what string) {
 		ReportFirst:  s.rand.IntN(2) == 0,
 	}
 	if s.rand.IntN(2) == 0 {
-		benign = lbtest.Faults{}
+		benign = lbtest.Faults{Expires: s.capped()}
 	}
 	s.far.Set(benign)
+}
+
+// capped is an end of tokens as a certificate sets it: they stand still, and go back.
+func (s *schedule) capped() time.Time {
+	if s.rand.IntN(2) == 0 {
+		return time.Time{}
+	}
+	return time.Now().Truncate(5 * time.Minute).Add(tokenTime + time.Duration(s.rand.IntN(2))*5*time.Minute)
 }
 
 // renew refreshes what would run out, or is DOWN where nobody follows it.
