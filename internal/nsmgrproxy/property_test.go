@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -22,13 +21,9 @@ import (
 
 var (
 	seedFlag  = flag.Uint64("seed", 0, "run the schedule of this seed alone")
-	seedsFlag = flag.Int("seeds", 20, "how many random schedules to run")
+	seedsFlag = flag.Int("seeds", 15, "how many random schedules to run")
 	stepsFlag = flag.Int("steps", 60, "how many steps a schedule has")
 )
-
-// failedSeeds are schedules that once broke the contract, or that alone caught a
-// fault which was planted to see whether the model bites.
-var failedSeeds = []uint64{}
 
 const (
 	// modelledConns is how many connections a schedule has.
@@ -47,6 +42,9 @@ const (
 // states, a few where what happens at the same time has no order of its own. When
 // the step has settled, what was seen is held against that, and what all that was
 // seen folds to against what the far side holds.
+//
+// A seed is good for the steps as they are now. What one has found is kept as a case
+// with a name.
 type schedule struct {
 	*world
 	rand  *rand.Rand
@@ -80,7 +78,7 @@ type modelled struct {
 }
 
 func TestProperty_WhatIsSeenIsWhatTheFarSideHolds(t *testing.T) {
-	seeds := slices.Clone(failedSeeds)
+	var seeds []uint64
 	for i := range *seedsFlag {
 		seeds = append(seeds, uint64(i+1))
 	}
