@@ -258,6 +258,8 @@ func (s *schedule) twoReselects(m *modelled) {
 	s.reselectToAnother(m)
 }
 
+func repeated(state string, n int) string { return strings.TrimSpace(strings.Repeat(" "+state, n)) }
+
 // healBesideRefresh is several Requests for one connection at the same time.
 func (s *schedule) healBesideRefresh(m *modelled) {
 	s.adopted(m)
@@ -275,7 +277,7 @@ func (s *schedule) healBesideRefresh(m *modelled) {
 		})
 	}
 	s.together(fs...)
-	m.wants(strings.TrimSpace(strings.Repeat(" "+upState, len(requests))))
+	m.wants(repeated(upState, len(requests)))
 	s.judge(5 * time.Second)
 }
 
@@ -305,6 +307,6 @@ func (s *schedule) refreshBesideClose(m *modelled) {
 		func() { time.Sleep(at); s.note("close: %v", s.close(old)) },
 	)
 	s.refresh(m, 5*time.Second)
-	m.wants("UP UP", "DELETE UP UP", "UP DELETE UP")
+	m.wants(repeated(upState, 2), "DELETE "+repeated(upState, 2), "UP DELETE UP")
 	s.judge(5 * time.Second)
 }
