@@ -244,6 +244,11 @@ func TestContract_OtherContextIsOneUpdate(t *testing.T) {
 			conn.Path.PathSegments[4].Token = "another"
 		})
 		s.nothing("a token is not news")
+		late := w.subscribe(1)
+		defer late.end()
+		for _, known := range late.initial {
+			require.Equal(w, "another", known.GetPath().GetPathSegments()[4].GetToken(), "but who joins learns it")
+		}
 	})
 }
 

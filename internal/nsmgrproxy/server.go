@@ -60,8 +60,7 @@ func NewServer(ctx context.Context, registryURL, registryProxyURL *url.URL, toke
 	local, remote := pool.Client(registryURL), pool.Client(registryProxyURL)
 	places := directory.New(o.listenOn, lookUp(local), lookUp(remote))
 	addresses := mapip.Watch(ctx, o.wg, o.mapIPFilePath)
-	legs, table := leg.New(ctx, o.wg), monitor.NewTable(ctx, o.wg)
-	logger := guard.NewLog(log.FromContext(ctx))
+	legs, table, logger := leg.New(ctx, o.wg), monitor.NewTable(ctx, o.wg), guard.NewLog(log.FromContext(ctx))
 
 	return &server{
 		legs: legs, table: table, pool: pool,
