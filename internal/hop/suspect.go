@@ -36,6 +36,37 @@ func (p *Pool) suspect(ctx context.Context, c *conn) (answered func()) {
 	}
 }
 
+// Suspect has the peer checked, unless somebody does so already: it did not say in time
+// what a living one says at once.
+func (h *Handle) Suspect() {
+	if h.pool.opts.ProbeInterval <= 0 {
+		return
+	}
+	c := h.hop.conn.Load()
+	select {
+	case c.examining <- struct{}{}:
+	default:
+		return
+	}
+	if !h.pool.background(func() {
+		defer func() { <-c.examining }()
+		h.pool.alive(h.pool.ctx, c)
+	}) {
+		<-c.examining
+	}
+}
+
+// alive checks the peer. The connection to a dead one is replaced.
+func (p *Pool) alive(ctx context.Context, c *conn) bool {
+	err := c.check(ctx, aliveWithin)
+	if err == nil || c.cc.GetState() != connectivity.Ready {
+		return true
+	}
+	c.hop.log.Infof("peer does not answer, replacing the connection: %v", err)
+	p.replace(c)
+	return false
+}
+
 // examine checks the peer until the call is answered. One call's checks stand for
 // all on the connection; when it is answered, those of the next take over.
 func (p *Pool) examine(ctx context.Context, c *conn) {
@@ -48,9 +79,7 @@ func (p *Pool) examine(ctx context.Context, c *conn) {
 	for ctx.Err() == nil && c.cc.GetState() == connectivity.Ready {
 		// Not the call's context, nor the pool's, which has ended while calls in
 		// flight are waited for: their end is no answer.
-		if err := c.check(context.WithoutCancel(ctx), aliveWithin); err != nil && c.cc.GetState() == connectivity.Ready {
-			c.hop.log.Infof("peer does not answer, replacing the connection: %v", err)
-			p.replace(c)
+		if !p.alive(context.WithoutCancel(ctx), c) {
 			return
 		}
 		select {

@@ -23,6 +23,7 @@ const (
 	abandoned
 	handedOver
 	closed
+	retried
 )
 
 func withLeg(ctx context.Context, l *Leg) context.Context {
@@ -61,6 +62,9 @@ type closing struct{ begun bool }
 func withClosing(ctx context.Context, c *closing) context.Context {
 	return context.WithValue(ctx, closeKey{}, c)
 }
+
+// Retried tells that a Close has been tried before.
+func Retried(ctx context.Context) bool { return ctx.Value(reasonKey{}) == retried }
 
 // CloseBegun is called by the first element that changes something for a Close.
 // One that was refused before leaves the leg as it is.

@@ -112,19 +112,19 @@ func (s *server) Close(ctx context.Context, conn *networkservice.Connection) (*e
 	if l == nil {
 		return new(emptypb.Empty), nil
 	}
+	if !l.established {
+		return new(emptypb.Empty), s.closeOrphan(ctx, l, conn)
+	}
 	defer l.leave()
-	if l.established {
-		known := l.last()
-		if l.older(conn, known) {
-			log.FromContext(ctx).Info("leg: a Close from before the last Request, ignored")
-			return new(emptypb.Empty), nil
-		}
-		// What the caller knows of the connection may be older than what we do.
-		conn = known
+	known := l.last()
+	if l.older(conn, known) {
+		log.FromContext(ctx).Info("leg: a Close from before the last Request, ignored")
+		return new(emptypb.Empty), nil
 	}
 	closing := new(closing)
-	_, err = next.Server(ctx).Close(withClosing(withLeg(ctx, l), closing), conn)
-	if err == nil || closing.begun || !l.established {
+	// What the caller knows of the connection may be older than what we do.
+	_, err = next.Server(ctx).Close(withClosing(withLeg(ctx, l), closing), known)
+	if err == nil || closing.begun {
 		l.drop()
 	}
 	return new(emptypb.Empty), err

@@ -88,7 +88,7 @@ func (s *server) Close(ctx context.Context, conn *networkservice.Connection) (*e
 	s.table.unwatch(id)
 	closed := conn.Clone()
 	empty, err := next.Server(ctx).Close(ctx, conn)
-	if !leg.Reselecting(ctx) {
+	if !leg.Reselecting(ctx) && !leg.Retried(ctx) {
 		s.table.deleted(id, peerOf(ctx), closed)
 	}
 	return empty, err

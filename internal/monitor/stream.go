@@ -37,7 +37,10 @@ func (r *relay) watch(ctx context.Context) (_ *shown, err error) {
 	}
 	// Silence is not absence: a far side that takes the call and says nothing
 	// has not opened the stream.
-	late := time.AfterFunc(limit, cancel)
+	late := time.AfterFunc(limit, func() {
+		r.hop.Suspect()
+		cancel()
+	})
 	defer late.Stop()
 	answers := r.table.opening(r)
 	stream, err := networkservice.NewMonitorConnectionClient(r.hop).MonitorConnections(ctx, r.selector(), grpc.ForceCodecV2(newFrames()))

@@ -440,3 +440,24 @@ func TestFirstRequest_CutInMidCallLeavesNoSecondLeg(t *testing.T) {
 		require.Empty(w, w.far.Conns())
 	})
 }
+
+// A black hole on a hop whose legs wait for their initial states is found out by these,
+// long before the ping behind the probe.
+func TestBlackHole_IsNoticedByAnInitialStateThatDoesNotCome(t *testing.T) {
+	inBubble(t, func(w *world) {
+		s, _ := w.watched(1)
+		defer s.end()
+		w.far.Set(lbtest.Faults{MonitorDelay: time.Second})
+		w.far.EndStreams()
+		time.Sleep(500 * time.Millisecond)
+		dials := w.wire.Dials(farAddr)
+		w.wire.Blackhole(farAddr, true)
+		time.Sleep(10 * time.Second)
+		require.Greater(w, w.wire.Dials(farAddr), dials, "dialled anew")
+		w.wire.Blackhole(farAddr, false)
+		time.Sleep(10 * time.Second)
+		open, _ := w.far.Streams()
+		require.Equal(w, 1, open)
+		s.nothing("all inside the grace")
+	})
+}
