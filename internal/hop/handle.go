@@ -67,19 +67,35 @@ func (h *Handle) invoke(ctx context.Context, sent *atomic.Bool, method string, a
 }
 
 func (h *Handle) attempt(ctx context.Context, sent *atomic.Bool, method string, args, reply any, opts []grpc.CallOption) (*conn, error) {
-	c, err := h.conn(ctx)
+	c, done, err := h.hold(ctx, func(c *conn) *calls { return &c.calls })
 	if err != nil {
 		return c, err
 	}
+	defer done()
 	h.pool.calls.add(1)
 	defer h.pool.calls.add(-1)
-	c.calls.add(1)
-	defer c.calls.add(-1)
 	defer h.pool.suspect(ctx, c)()
 	call, answerer := &call{sent: sent}, new(peer.Peer)
 	err = c.cc.Invoke(context.WithValue(ctx, callKey{}, call), method, args, reply, append(failFast(opts), grpc.Peer(answerer))...)
 	c.bound(answerer)
 	return c, call.wrap(ctx, h.hop.target, err)
+}
+
+// hold returns the connection for a call, and counts the call until done. A
+// connection that is replaced meanwhile waits for those that are counted.
+func (h *Handle) hold(ctx context.Context, count func(*conn) *calls) (_ *conn, done func(), _ error) {
+	for {
+		c, err := h.conn(ctx)
+		if err != nil {
+			return c, nil, err
+		}
+		n := count(c)
+		n.add(1)
+		if h.hop.conn.Load() == c {
+			return c, func() { n.add(-1) }, nil
+		}
+		n.add(-1) // replaced in this moment, and may not have been seen
+	}
 }
 
 // conn returns the connection for a call: the current one, once it is up.
@@ -105,6 +121,18 @@ func (h *Handle) NewStream(ctx context.Context, desc *grpc.StreamDesc, method st
 		return nil, err
 	}
 	call := &call{sent: new(atomic.Bool)}
+	stream, err := c.cc.NewStream(context.WithValue(ctx, callKey{}, call), desc, method, failFast(opts)...)
+	return stream, call.wrap(ctx, h.hop.target, err)
+}
+
+// watch opens a stream that keeps its connection when that is replaced.
+func (h *Handle) watch(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	c, done, err := h.hold(ctx, func(c *conn) *calls { return &c.watches })
+	if err != nil {
+		return nil, err
+	}
+	defer done() // it counts itself by now
+	call := &call{sent: new(atomic.Bool), watch: true}
 	stream, err := c.cc.NewStream(context.WithValue(ctx, callKey{}, call), desc, method, failFast(opts)...)
 	return stream, call.wrap(ctx, h.hop.target, err)
 }
@@ -148,6 +176,8 @@ func (n *noted) Invoke(ctx context.Context, method string, args, reply any, opts
 type call struct {
 	sent     *atomic.Bool
 	answered atomic.Bool
+	// watch is set for a stream that keeps its connection.
+	watch bool
 }
 
 type callKey struct{}

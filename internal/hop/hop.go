@@ -37,6 +37,9 @@ type hop struct {
 	// Guarded by the pool's lock.
 	closing *time.Timer
 	lingers int
+	// kept are the connections that have been replaced and are kept for their
+	// watches, the oldest first. Guarded by the pool's lock.
+	kept []*conn
 }
 
 // conn is one gRPC connection with what keeps it up.
@@ -45,8 +48,10 @@ type conn struct {
 	pool   *Pool
 	hop    *hop
 	cc     *grpc.ClientConn
+	ctx    context.Context // ends with the connection
 	stop   context.CancelFunc
 	wakeup chan struct{}
+	made   time.Time
 
 	// lastPayload is when a message last went either way, in Unix nanoseconds.
 	lastPayload atomic.Int64
@@ -57,16 +62,18 @@ type conn struct {
 	identity atomic.Pointer[string]
 	bounded  atomic.Bool
 	// dialling names the certificate that was current when it was last dialled,
-	// endsAt is the end of its life in Unix nanoseconds, and renewing is set while
-	// its successor is made.
+	// endsAt is the end of its life in Unix nanoseconds.
 	dialling atomic.Pointer[string]
 	endsAt   atomic.Int64
-	renewing atomic.Bool
-	// calls are the unary calls in flight.
-	calls calls
+	// retired is set when it has been replaced.
+	retired atomic.Bool
+	// calls are the unary calls in flight, watches the streams that keep it.
+	calls, watches calls
 
-	// end is the timer of its life. Guarded by the pool's lock.
-	end *time.Timer
+	// end is the timer of its life, renewal is closed when a successor that is being
+	// made is there. Guarded by the pool's lock.
+	end     *time.Timer
+	renewal chan struct{}
 }
 
 // wake tells the keeper that somebody uses the hop now.
@@ -79,10 +86,14 @@ func (c *conn) wake() {
 
 // keep dials whenever the hop is used and not connected. gRPC by itself waits
 // for the next call after a cut; a leg that only listens would wait with it.
-func (c *conn) keep(ctx context.Context) {
-	for ctx.Err() == nil {
+func (c *conn) keep() {
+	for c.ctx.Err() == nil {
 		state := c.cc.GetState()
 		if state == connectivity.Shutdown {
+			return
+		}
+		if state != connectivity.Ready && c.retired.Load() {
+			c.stop()
 			return
 		}
 		if state != connectivity.Ready {
@@ -91,14 +102,14 @@ func (c *conn) keep(ctx context.Context) {
 		if state == connectivity.Idle {
 			if c.hop.users.Load() == 0 {
 				select {
-				case <-ctx.Done():
+				case <-c.ctx.Done():
 				case <-c.wakeup:
 				}
 				continue
 			}
 			c.cc.Connect()
 		}
-		c.cc.WaitForStateChange(ctx, state)
+		c.cc.WaitForStateChange(c.ctx, state)
 	}
 }
 

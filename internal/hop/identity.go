@@ -2,11 +2,14 @@ package hop
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/guard"
 )
 
 // Identity is what a connection is made with. The certificates of both sides
@@ -28,6 +31,9 @@ const (
 	// retireAfter is how long calls on a connection that has been replaced may
 	// still take: as long as the SDK gives a caller's try.
 	retireAfter = 15 * time.Second
+	// keptMost is how many replaced connections of one hop are kept for the watches
+	// on them, one for each renewal. With certificates of an hour that is eight.
+	keptMost = 16
 )
 
 // follow renews the hops when the identity changes.
@@ -143,32 +149,55 @@ func (p *Pool) renewNow(old *conn, why string) {
 }
 
 // renew has a new connection made, and puts it in the place of one that is still
-// good when it is up.
-func (p *Pool) renew(old *conn, why string) {
-	if old.hop.users.Load() == 0 || !old.renewing.CompareAndSwap(false, true) {
-		return
+// good when it is up. The channel is closed when that is done or given up; those who
+// ask meanwhile get the same.
+func (p *Pool) renew(old *conn, why string) <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if old.renewal != nil {
+		return old.renewal
 	}
+	over := make(chan struct{})
+	if p.done || old.hop.users.Load() == 0 || old.hop.conn.Load() != old {
+		close(over)
+		return over
+	}
+	old.renewal = over
 	old.hop.log.Infof("renewing the connection: %s", why)
-	p.background(func() {
-		defer old.renewing.Store(false)
-		fresh, err := p.dial(old.hop)
-		if err != nil {
-			old.hop.log.Errorf("renew: %v", err)
-			return
+	p.wg.Go(func() {
+		defer guard.Recover(p.ctx, "the renewal of a hop")
+		fresh := p.successor(old)
+		p.mu.Lock()
+		old.renewal = nil
+		p.mu.Unlock()
+		close(over)
+		if fresh != nil {
+			p.retire(old, fresh)
 		}
-		fresh.cc.Connect()
-		for fresh.cc.GetState() != connectivity.Ready && old.cc.GetState() == connectivity.Ready {
-			if !p.settled(fresh) {
-				fresh.close()
-				return
-			}
-		}
-		if !p.install(old, fresh) {
-			fresh.close()
-			return
-		}
-		p.retire(old, fresh)
 	})
+	return over
+}
+
+// successor puts a new connection in the place of the old one when it is up. It
+// returns nil if there is no need of one any more.
+func (p *Pool) successor(old *conn) *conn {
+	fresh, err := p.dial(old.hop)
+	if err != nil {
+		old.hop.log.Errorf("renew: %v", err)
+		return nil
+	}
+	fresh.cc.Connect()
+	for fresh.cc.GetState() != connectivity.Ready && old.cc.GetState() == connectivity.Ready {
+		if !p.settled(fresh) {
+			fresh.close()
+			return nil
+		}
+	}
+	if !p.install(old, fresh) {
+		fresh.close()
+		return nil
+	}
+	return fresh
 }
 
 // settled waits a moment for a connection to change. It returns false once the
@@ -203,6 +232,7 @@ func (p *Pool) install(old, fresh *conn) bool {
 		return false
 	}
 	old.hop.conn.Store(fresh)
+	old.retired.Store(true)
 	return true
 }
 
@@ -210,13 +240,31 @@ func (p *Pool) install(old, fresh *conn) bool {
 // the last call on the old one has ended. Monitor streams on it are resumed on
 // the new one.
 func (p *Pool) retire(old, fresh *conn) {
-	for fresh.cc.GetState() != connectivity.Ready && old.cc.GetState() == connectivity.Ready {
-		if !p.settled(fresh) {
+	for old.cc.GetState() == connectivity.Ready && old.hop.users.Load() > 0 {
+		if state := fresh.cc.GetState(); state == connectivity.Ready || state == connectivity.Shutdown || !p.settled(fresh) {
 			break
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), retireAfter)
 	defer cancel()
 	old.calls.wait(ctx)
+	p.outlast(old)
 	old.close()
+}
+
+// outlast waits for the watches on a connection that has been replaced. They hold
+// as long as it does: nobody judges a stream by its certificate once it is open, and
+// in stock each has a connection of its own, whatever rotates meanwhile.
+func (p *Pool) outlast(old *conn) {
+	defer context.AfterFunc(p.ctx, old.stop)()
+	p.mu.Lock()
+	old.hop.kept = append(old.hop.kept, old)
+	if len(old.hop.kept) > keptMost {
+		old.hop.kept[0].stop()
+	}
+	p.mu.Unlock()
+	old.watches.wait(old.ctx)
+	p.mu.Lock()
+	old.hop.kept = slices.DeleteFunc(old.hop.kept, func(c *conn) bool { return c == old })
+	p.mu.Unlock()
 }

@@ -17,6 +17,9 @@
 //     How long the far side takes to answer is the caller's business alone.
 //   - A Request that is not answered for a while has the hop checked, and the
 //     connection replaced if the peer is gone (suspect.go).
+//   - A connection is renewed for the certificates of either side, make-before-break.
+//     Calls on the old one end first, and so do watches of a registry (identity.go).
+//     Monitor streams are resumed by who reads them.
 //   - A call that failed without an answer from the far side returns a
 //     *TransportError; any other error is the far side's own word.
 //
@@ -200,18 +203,18 @@ func (p *Pool) open(target string) (*hop, error) {
 // dial makes a connection for h and starts its goroutines. It does not wait for
 // it: that is the keeper's work.
 func (p *Pool) dial(h *hop) (*conn, error) {
-	c := &conn{pool: p, hop: h, wakeup: make(chan struct{}, 1), examining: make(chan struct{}, 1)}
+	c := &conn{pool: p, hop: h, wakeup: make(chan struct{}, 1), examining: make(chan struct{}, 1), made: time.Now()}
 	cc, err := grpc.NewClient(h.target, p.dialOptions(c)...)
 	if err != nil {
 		return nil, fmt.Errorf("hop: %s: %w", h.target, err)
 	}
 	// They end with the connection, which may outlive the pool's context for as
 	// long as it is drained.
-	ctx, cancel := context.WithCancel(context.WithoutCancel(p.ctx))
-	c.cc, c.stop = cc, cancel
-	p.wg.Go(func() { c.keep(ctx) })
+	c.cc = cc
+	c.ctx, c.stop = context.WithCancel(context.WithoutCancel(p.ctx))
+	p.wg.Go(c.keep)
 	if p.opts.ProbeInterval > 0 {
-		p.wg.Go(func() { c.probe(ctx, p.opts.ProbeInterval) })
+		p.wg.Go(func() { c.probe(c.ctx, p.opts.ProbeInterval) })
 	}
 	return c, nil
 }

@@ -43,12 +43,12 @@ func (c *conn) probe(ctx context.Context, interval time.Duration) {
 
 // check asks the peer for its health. A peer that answers, whatever it answers,
 // is alive.
-func (c *conn) check(ctx context.Context, timeout time.Duration) error {
+func (c *conn) check(ctx context.Context, timeout time.Duration, opts ...grpc.CallOption) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	call := &call{sent: new(atomic.Bool)}
 	ctx = context.WithValue(ctx, callKey{}, call)
-	_, err := grpc_health_v1.NewHealthClient(c.cc).Check(ctx, new(grpc_health_v1.HealthCheckRequest), grpc.WaitForReady(false))
+	_, err := grpc_health_v1.NewHealthClient(c.cc).Check(ctx, new(grpc_health_v1.HealthCheckRequest), failFast(opts)...)
 	if call.answered.Load() {
 		return nil
 	}

@@ -17,6 +17,10 @@ func (c *conn) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context 
 // HandleRPC implements stats.Handler.
 func (c *conn) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	switch s.(type) {
+	case *stats.Begin:
+		c.watching(ctx, 1)
+	case *stats.End:
+		c.watching(ctx, -1)
 	case *stats.InPayload:
 		c.lastPayload.Store(time.Now().UnixNano())
 	case *stats.OutPayload:
@@ -30,6 +34,13 @@ func (c *conn) HandleRPC(ctx context.Context, s stats.RPCStats) {
 		if call, ok := ctx.Value(callKey{}).(*call); ok {
 			call.answered.Store(true)
 		}
+	}
+}
+
+// watching counts the streams that keep their connection.
+func (c *conn) watching(ctx context.Context, n int) {
+	if call, ok := ctx.Value(callKey{}).(*call); ok && call.watch {
+		c.watches.add(n)
 	}
 }
 
