@@ -18,8 +18,8 @@
 //   - A Request that is not answered for a while has the hop checked, and the
 //     connection replaced if the peer is gone (suspect.go).
 //   - A connection is renewed for the certificates of either side, make-before-break.
-//     Calls on the old one end first, and so do watches of a registry (identity.go).
-//     Monitor streams are resumed by who reads them.
+//     Calls on the old one end first, and so do watches of a registry (identity.go,
+//     rotated.go). Monitor streams are resumed by who reads them.
 //   - A call that failed without an answer from the far side returns a
 //     *TransportError; any other error is the far side's own word.
 //

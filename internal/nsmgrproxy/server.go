@@ -92,6 +92,7 @@ func NewServer(ctx context.Context, registryURL, registryProxyURL *url.URL, toke
 				o.authorizeNSServer,
 				registryconnect.NewNetworkServiceRegistryServer(registrynext.NewNetworkServiceRegistryClient(
 					o.authorizeNSClient,
+					hop.NewNetworkServiceRegistryClient(remote),
 					grpcmetadata.NewNetworkServiceRegistryClient(),
 					guard.NewNetworkServiceRegistryClient(),
 					registry.NewNetworkServiceRegistryClient(remote),
@@ -108,6 +109,7 @@ func NewServer(ctx context.Context, registryURL, registryProxyURL *url.URL, toke
 				registryclusterinfo.NewNetworkServiceEndpointRegistryServer(),
 				registryconnect.NewNetworkServiceEndpointRegistryServer(registrynext.NewNetworkServiceEndpointRegistryClient(
 					o.authorizeNSEClient,
+					hop.NewNetworkServiceEndpointRegistryClient(remote),
 					grpcmetadata.NewNetworkServiceEndpointRegistryClient(),
 					guard.NewNetworkServiceEndpointRegistryClient(),
 					registry.NewNetworkServiceEndpointRegistryClient(remote),

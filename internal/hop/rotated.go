@@ -1,0 +1,172 @@
+package hop
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"time"
+
+	"github.com/golang-jwt/jwt/v4"
+	"github.com/networkservicemesh/api/pkg/api/registry"
+	"github.com/networkservicemesh/sdk/pkg/registry/common/grpcmetadata"
+	"github.com/networkservicemesh/sdk/pkg/registry/core/next"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+// A registry signs its token with the key that it has now. Our policies hold the
+// token against the certificate of the connection's handshake, which is an older
+// one when the registry has rotated since: stock proxies dial for each call and do
+// not know the case. It shows in the answer, so the connection is renewed then, and
+// the policies are given the certificate of the new handshake to judge that same
+// answer by. Nothing is sent twice.
+
+// rotatedAgain is how old a connection has to be to be renewed for that reason: a
+// registry whose tokens never match its connection must not cost a handshake for
+// each call.
+const rotatedAgain = time.Second
+
+type nsClient struct{ client *Client }
+
+// NewNetworkServiceRegistryClient is the element between a policy on the answers
+// that come over c and those answers.
+func NewNetworkServiceRegistryClient(c *Client) registry.NetworkServiceRegistryClient {
+	return &nsClient{client: c}
+}
+
+func (n *nsClient) Register(ctx context.Context, ns *registry.NetworkService, opts ...grpc.CallOption) (*registry.NetworkService, error) {
+	answerer := new(peer.Peer)
+	answer, err := next.NetworkServiceRegistryClient(ctx).Register(ctx, ns, withPeer(opts, answerer)...)
+	if err == nil {
+		n.client.introduce(ctx, answerer, opts)
+	}
+	return answer, err
+}
+
+func (n *nsClient) Find(ctx context.Context, query *registry.NetworkServiceQuery, opts ...grpc.CallOption) (registry.NetworkServiceRegistry_FindClient, error) {
+	return next.NetworkServiceRegistryClient(ctx).Find(ctx, query, opts...)
+}
+
+func (n *nsClient) Unregister(ctx context.Context, ns *registry.NetworkService, opts ...grpc.CallOption) (*emptypb.Empty, error) {
+	answerer := new(peer.Peer)
+	answer, err := next.NetworkServiceRegistryClient(ctx).Unregister(ctx, ns, withPeer(opts, answerer)...)
+	if err == nil {
+		n.client.introduce(ctx, answerer, opts)
+	}
+	return answer, err
+}
+
+type nseClient struct{ client *Client }
+
+// NewNetworkServiceEndpointRegistryClient is NewNetworkServiceRegistryClient for
+// endpoints.
+func NewNetworkServiceEndpointRegistryClient(c *Client) registry.NetworkServiceEndpointRegistryClient {
+	return &nseClient{client: c}
+}
+
+func (n *nseClient) Register(ctx context.Context, nse *registry.NetworkServiceEndpoint, opts ...grpc.CallOption) (*registry.NetworkServiceEndpoint, error) {
+	answerer := new(peer.Peer)
+	answer, err := next.NetworkServiceEndpointRegistryClient(ctx).Register(ctx, nse, withPeer(opts, answerer)...)
+	if err == nil {
+		n.client.introduce(ctx, answerer, opts)
+	}
+	return answer, err
+}
+
+func (n *nseClient) Find(ctx context.Context, query *registry.NetworkServiceEndpointQuery, opts ...grpc.CallOption) (registry.NetworkServiceEndpointRegistry_FindClient, error) {
+	return next.NetworkServiceEndpointRegistryClient(ctx).Find(ctx, query, opts...)
+}
+
+func (n *nseClient) Unregister(ctx context.Context, nse *registry.NetworkServiceEndpoint, opts ...grpc.CallOption) (*emptypb.Empty, error) {
+	answerer := new(peer.Peer)
+	answer, err := next.NetworkServiceEndpointRegistryClient(ctx).Unregister(ctx, nse, withPeer(opts, answerer)...)
+	if err == nil {
+		n.client.introduce(ctx, answerer, opts)
+	}
+	return answer, err
+}
+
+func withPeer(opts []grpc.CallOption, p *peer.Peer) []grpc.CallOption {
+	return append(opts[:len(opts):len(opts)], grpc.Peer(p))
+}
+
+// introduce gives those who asked for the peer of a call the far side as it is now,
+// if it was another at the handshake.
+func (c *Client) introduce(ctx context.Context, answerer *peer.Peer, opts []grpc.CallOption) {
+	path := grpcmetadata.PathFromContext(ctx)
+	next := int(path.Index) + 1
+	if next >= len(path.PathSegments) || c.handle == nil {
+		return
+	}
+	token := path.PathSegments[next].Token
+	if key := keyOf(answerer); key == nil || signed(token, key) {
+		return
+	}
+	now := c.handle.renewed(ctx, token)
+	if now == nil {
+		return // whoever judges the answer refuses it
+	}
+	for _, opt := range opts {
+		if asked, ok := opt.(grpc.PeerCallOption); ok {
+			*asked.PeerAddr = *now
+		}
+	}
+}
+
+// renewed returns the peer that has signed the token, over a new connection if that
+// of the current one's handshake has not. It returns nil if there is none.
+func (h *Handle) renewed(ctx context.Context, token string) *peer.Peer {
+	ctx, cancel := context.WithTimeout(ctx, h.hop.limit(ctx))
+	defer cancel()
+	for ctx.Err() == nil {
+		current := h.hop.conn.Load()
+		if signer := current.signer(ctx, token); signer != nil {
+			return signer
+		}
+		if h.hop.conn.Load() != current {
+			continue // somebody else has found out
+		}
+		if time.Since(current.made) < rotatedAgain {
+			return nil
+		}
+		select {
+		case <-h.pool.renew(current, "the far side's certificate has changed"):
+		case <-ctx.Done():
+		}
+		if h.hop.conn.Load() == current {
+			return nil
+		}
+	}
+	return nil
+}
+
+// signer asks the far side for its certificate of the connection, and returns it if
+// the token is signed with that.
+func (c *conn) signer(ctx context.Context, token string) *peer.Peer {
+	answerer := new(peer.Peer)
+	if err := c.check(ctx, aliveWithin, grpc.Peer(answerer)); err != nil {
+		return nil
+	}
+	if key := keyOf(answerer); key == nil || !signed(token, key) {
+		return nil
+	}
+	return answerer
+}
+
+func keyOf(p *peer.Peer) *ecdsa.PublicKey {
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.PeerCertificates) == 0 {
+		return nil
+	}
+	key, _ := info.State.PeerCertificates[0].PublicKey.(*ecdsa.PublicKey)
+	return key
+}
+
+// signed tells whether a token of the SDK's form is signed with the key. What it
+// says is not looked at.
+func signed(token string, key *ecdsa.PublicKey) bool {
+	parser := jwt.NewParser(jwt.WithValidMethods([]string{jwt.SigningMethodES256.Alg()}), jwt.WithoutClaimsValidation())
+	_, err := parser.Parse(token, func(*jwt.Token) (any, error) { return key, nil })
+	return err == nil
+}
