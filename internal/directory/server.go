@@ -11,6 +11,8 @@ import (
 	"github.com/networkservicemesh/sdk/pkg/networkservice/core/next"
 	"github.com/networkservicemesh/sdk/pkg/tools/interdomain"
 	"github.com/networkservicemesh/sdk/pkg/tools/log"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/hop"
@@ -143,6 +145,9 @@ func (s *server) another(ctx context.Context, route Route, behind []string, err 
 	if lost && transport.Sent && len(behind) == 0 {
 		leg.RequestedTwice(ctx)
 	}
+	// Whoever rotates between its handshake and its token is refused by the next one
+	// on the way. What a caller had been granted before is asked for once more.
+	refused := status.Code(err) == codes.PermissionDenied && leg.State[Route](ctx).Way != 0 && !leg.InPlace(ctx)
 	if !lost && try > 0 {
 		return Route{}, false
 	}
@@ -155,7 +160,7 @@ func (s *server) another(ctx context.Context, route Route, behind []string, err 
 		return Route{}, false
 	}
 	again, moved := s.directory.elsewhere(ctx, route)
-	if !moved && !lost {
+	if !moved && !lost && !refused {
 		return Route{}, false
 	}
 	if moved && try == 0 {

@@ -360,3 +360,31 @@ func TestManyLegs_OneCutIsNothingToAnyOfThem(t *testing.T) {
 		}
 	})
 }
+
+// A part behind the far side that rotates between its handshake and its token is
+// refused by the one after it. The next try is right.
+func TestRefresh_ThatIsRefusedIsTriedOnceMore(t *testing.T) {
+	refused := status.Error(codes.PermissionDenied, "no sufficient privileges")
+	inBubble(t, func(w *world) {
+		s, conn := w.watched(1)
+		defer s.end()
+		w.far.Set(lbtest.Faults{RequestError: refused})
+		time.AfterFunc(50*time.Millisecond, func() { w.far.Set(lbtest.Faults{}) })
+		refreshed, err := w.request(again(conn))
+		require.NoError(w, err)
+		require.Equal(w, ids(conn), ids(refreshed))
+		s.up()
+		require.Len(w, w.far.Requests(), 3)
+
+		w.far.Set(lbtest.Faults{RequestError: refused})
+		_, err = w.request(again(conn))
+		require.Equal(w, codes.PermissionDenied, status.Code(err), "%v", err)
+		require.Len(w, w.far.Requests(), 5)
+		s.nothing("a refresh that fails is no event")
+		require.Empty(w, w.far.Closes())
+
+		_, err = w.request(newRequest(2))
+		require.Equal(w, codes.PermissionDenied, status.Code(err), "%v", err)
+		require.Len(w, w.far.Requests(), 6, "a first Request may be refused for good")
+	})
+}
