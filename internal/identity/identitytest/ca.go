@@ -17,6 +17,8 @@ import (
 	"crypto/x509/pkix"
 	"fmt"
 	"net/url"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
@@ -36,8 +38,15 @@ const (
 // concurrent use.
 type CA struct {
 	trustDomain spiffeid.TrustDomain
-	cert        *x509.Certificate
-	key         *ecdsa.PrivateKey
+
+	mu      sync.RWMutex
+	roots   []root // in the bundle, the oldest first; guarded by mu
+	signing root   // guarded by mu
+}
+
+type root struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
 }
 
 // NewCA makes a self-signed ECDSA P-256 authority that is valid for 24 hours.
@@ -47,14 +56,25 @@ func NewCA(trustDomain string) (*CA, error) {
 	if err != nil {
 		return nil, fmt.Errorf("identitytest: trust domain %q: %w", trustDomain, err)
 	}
+	c := &CA{trustDomain: td}
+	if err := c.Prepare(); err != nil {
+		return nil, err
+	}
+	c.Activate()
+	return c, nil
+}
+
+// Prepare puts a new root into the bundle. Nothing is signed with it before
+// Activate, so that everybody can be given the bundle first.
+func (c *CA) Prepare() error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("identitytest: CA key: %w", err)
+		return fmt.Errorf("identitytest: CA key: %w", err)
 	}
 	now := time.Now()
 	template := &x509.Certificate{
-		Subject:               pkix.Name{CommonName: "CA of " + td.Name()},
-		URIs:                  []*url.URL{td.ID().URL()},
+		Subject:               pkix.Name{CommonName: "CA of " + c.trustDomain.Name()},
+		URIs:                  []*url.URL{c.trustDomain.ID().URL()},
 		NotBefore:             now.Add(-backdate),
 		NotAfter:              now.Add(caTTL),
 		IsCA:                  true,
@@ -63,17 +83,40 @@ func NewCA(trustDomain string) (*CA, error) {
 	}
 	cert, err := sign(template, template, key, key)
 	if err != nil {
-		return nil, fmt.Errorf("identitytest: CA certificate: %w", err)
+		return fmt.Errorf("identitytest: CA certificate: %w", err)
 	}
-	return &CA{trustDomain: td, cert: cert, key: key}, nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.roots = append(c.roots, root{cert: cert, key: key})
+	return nil
+}
+
+// Activate has SVIDs signed with the newest root from now on.
+func (c *CA) Activate() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.signing = c.roots[len(c.roots)-1]
+}
+
+// Retire drops all roots but the newest from the bundle.
+func (c *CA) Retire() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.roots = slices.Clone(c.roots[len(c.roots)-1:])
 }
 
 // TrustDomain returns the trust domain that this authority speaks for.
 func (c *CA) TrustDomain() spiffeid.TrustDomain { return c.trustDomain }
 
-// Bundle returns the bundle that verifies what this authority signs.
+// Bundle returns the bundle that verifies what this authority signs, as it is now.
 func (c *CA) Bundle() *x509bundle.Bundle {
-	return x509bundle.FromX509Authorities(c.trustDomain, []*x509.Certificate{c.cert})
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	certs := make([]*x509.Certificate, 0, len(c.roots))
+	for _, r := range c.roots {
+		certs = append(certs, r.cert)
+	}
+	return x509bundle.FromX509Authorities(c.trustDomain, certs)
 }
 
 // SVID signs a new key for spiffe://<trust domain>/<path>, usable as client and
@@ -89,10 +132,13 @@ func (c *CA) SVID(path string, ttl time.Duration) (*x509svid.SVID, error) {
 	if err != nil {
 		return nil, fmt.Errorf("identitytest: key of %s: %w", id, err)
 	}
+	c.mu.RLock()
+	issuer := c.signing
+	c.mu.RUnlock()
 	now := time.Now()
 	notAfter := now.Add(ttl)
-	if notAfter.After(c.cert.NotAfter) {
-		notAfter = c.cert.NotAfter
+	if notAfter.After(issuer.cert.NotAfter) {
+		notAfter = issuer.cert.NotAfter
 	}
 	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: path},
@@ -102,7 +148,7 @@ func (c *CA) SVID(path string, ttl time.Duration) (*x509svid.SVID, error) {
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
-	cert, err := sign(template, c.cert, key, c.key)
+	cert, err := sign(template, issuer.cert, key, issuer.key)
 	if err != nil {
 		return nil, fmt.Errorf("identitytest: certificate of %s: %w", id, err)
 	}

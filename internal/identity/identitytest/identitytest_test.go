@@ -10,8 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
 	"github.com/spiffe/go-spiffe/v2/proto/spiffe/workload"
 	"github.com/spiffe/go-spiffe/v2/spiffetls/tlsconfig"
+	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 	"github.com/spiffe/go-spiffe/v2/workloadapi"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -130,6 +132,40 @@ func TestSourceInBubble(t *testing.T) {
 		require.NoError(t, client.Rotate())
 		require.NoError(t, handshake(t, serverTLS, clientTLS))
 	})
+}
+
+func TestRootsChange(t *testing.T) {
+	ca := newCA(t, "nsm.one")
+	api := serve(t, ca)
+	source := openSource(t, api)
+	own, err := identitytest.NewSource(ca, "x", time.Hour)
+	require.NoError(t, err)
+	authorities := func(s x509bundle.Source) int {
+		bundle, err := s.GetX509BundleForTrustDomain(ca.TrustDomain())
+		require.NoError(t, err)
+		return len(bundle.X509Authorities())
+	}
+	verified := func() error {
+		svid, err := own.GetX509SVID()
+		require.NoError(t, err)
+		_, _, err = x509svid.Verify(svid.Certificates, own)
+		return err
+	}
+	require.NoError(t, ca.Prepare())
+	api.Push()
+	waitUpdated(t, source)
+	require.Equal(t, 2, authorities(source))
+	require.Equal(t, 2, authorities(own))
+	require.NoError(t, verified())
+	ca.Activate()
+	require.NoError(t, own.Rotate())
+	require.NoError(t, verified())
+	ca.Retire()
+	require.Equal(t, 1, authorities(own))
+	require.NoError(t, verified(), "signed with the new one")
+	require.NoError(t, ca.Prepare())
+	ca.Retire()
+	require.Error(t, verified())
 }
 
 func TestWorkloadAPIRotatesAndFederates(t *testing.T) {

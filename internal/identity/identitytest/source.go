@@ -1,6 +1,7 @@
 package identitytest
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
@@ -15,7 +16,7 @@ type Source struct {
 	ca      *CA
 	path    string
 	ttl     time.Duration
-	bundles *x509bundle.Set
+	trusted []*CA
 
 	mu      sync.RWMutex
 	svid    *x509svid.SVID // guarded by mu
@@ -28,12 +29,10 @@ var (
 )
 
 // NewSource returns an identity spiffe://<trust domain of ca>/<path> that
-// trusts ca and the federated authorities.
+// trusts ca and the federated authorities, with the bundles that they have at the
+// time.
 func NewSource(ca *CA, path string, ttl time.Duration, federated ...*CA) (*Source, error) {
-	s := &Source{ca: ca, path: path, ttl: ttl, bundles: x509bundle.NewSet(ca.Bundle()), changed: make(chan struct{})}
-	for _, f := range federated {
-		s.bundles.Add(f.Bundle())
-	}
+	s := &Source{ca: ca, path: path, ttl: ttl, trusted: append([]*CA{ca}, federated...), changed: make(chan struct{})}
 	if err := s.Rotate(); err != nil {
 		return nil, err
 	}
@@ -79,5 +78,10 @@ func (s *Source) GetX509SVID() (*x509svid.SVID, error) {
 // GetX509BundleForTrustDomain returns the bundle of a trusted domain, an error
 // for any other.
 func (s *Source) GetX509BundleForTrustDomain(td spiffeid.TrustDomain) (*x509bundle.Bundle, error) {
-	return s.bundles.GetX509BundleForTrustDomain(td)
+	for _, ca := range s.trusted {
+		if ca.TrustDomain() == td {
+			return ca.Bundle(), nil
+		}
+	}
+	return nil, fmt.Errorf("identitytest: no bundle of %q", td)
 }

@@ -117,6 +117,11 @@ func (w *WorkloadAPI) SetFederated(cas ...*CA) {
 	w.update(func(s *state) { s.federated = cas })
 }
 
+// Push sends the bundles as they are now, after an authority has changed its roots.
+func (w *WorkloadAPI) Push() {
+	w.update(func(*state) {})
+}
+
 // SetDenied makes every call, open streams included, end with PermissionDenied:
 // what an agent says to a workload that has no entry. SetDenied(false) ends it.
 func (w *WorkloadAPI) SetDenied(denied bool) {
