@@ -1,7 +1,7 @@
 // Package domain runs one NSM domain, all but its nsmgr-proxy, inside this
 // process: registry, registry-proxy, nsmgr, forwarder, endpoint and client, each
 // built from the SDK's own chain, each with its own SVID, over mutual TLS on
-// loopback.
+// loopback. The policies that the stock commands ship with are on in all of them.
 //
 // Everything a Domain starts ends with Close, which waits for its servers. The
 // SDK's chains own goroutines that nobody can wait for; they end shortly after
@@ -27,12 +27,17 @@ import (
 // machine; what takes longer is down.
 const dialTimeout = 2 * time.Second
 
+// tryTime is what the SDK's retries give a try.
+const tryTime = 15 * time.Second
+
 // Config is what a domain has to know.
 type Config struct {
 	Number        int                // 1, 2, …: 127.0.N.1 inside, 127.1.N.1 outside
 	CA            *identitytest.CA   // its trust domain is the domain's name, too
 	Federated     []*identitytest.CA // the other domains
-	TokenLifetime time.Duration      // of every token; an SVID outlives the lab
+	TokenLifetime time.Duration      // of every token
+	SVIDLifetime  time.Duration      // of every SVID; by default it outlives the lab
+	TryTime       time.Duration      // that clients give a try; by default the SDK's 15 s
 	Resolver      *net.Resolver      // for the registry-proxy
 	KubernetesAPI bool               // registry-k8s on a fake API server, not registry-memory
 	// Front puts something in front of the nsmgr, for the requests of others,
@@ -57,6 +62,7 @@ type Domain struct {
 	closed  bool
 	servers []*grpc.Server
 	tunnel  Tunnel
+	sources []*identitytest.Source
 }
 
 // Name is the name of the domain: the part behind the @.
@@ -72,6 +78,12 @@ func (d *Domain) Outside() net.IP { return net.IPv4(127, 1, byte(d.Number), 1) }
 // once the nsmgr-proxy runs at ProxyURL.
 func Start(ctx context.Context, config *Config) (*Domain, error) {
 	d := &Domain{Config: *config}
+	if d.SVIDLifetime == 0 {
+		d.SVIDLifetime = svidLifetime
+	}
+	if d.TryTime == 0 {
+		d.TryTime = tryTime
+	}
 	d.ctx, d.cancel = context.WithCancel(ctx)
 
 	proxyURL, err := freeURL(d.Inside())
@@ -112,7 +124,12 @@ func (d *Domain) startRegistryProxy() error {
 	if err != nil {
 		return err
 	}
-	server := proxydns.NewServer(d.ctx, id.Tokens, d.Resolver, proxydns.WithDialOptions(id.DialOptions()...))
+	server := proxydns.NewServer(d.ctx, id.Tokens, d.Resolver,
+		proxydns.WithAuthorizeNSRegistryServer(nsServerPolicy()),
+		proxydns.WithAuthorizeNSERegistryServer(nseServerPolicy()),
+		proxydns.WithAuthorizeNSRegistryClient(nsClientPolicy()),
+		proxydns.WithAuthorizeNSERegistryClient(nseClientPolicy()),
+		proxydns.WithDialOptions(id.DialOptions()...))
 	d.RegistryProxyURL = at
 	_, err = d.serve(listener, id, server.Register)
 	return err
@@ -131,6 +148,10 @@ func (d *Domain) startRegistry() error {
 	server := memory.NewServer(d.ctx, id.Tokens,
 		memory.WithDefaultExpiration(registrationLifetime),
 		memory.WithProxyRegistryURL(d.ProxyURL),
+		memory.WithAuthorizeNSRegistryServer(nsServerPolicy()),
+		memory.WithAuthorizeNSERegistryServer(nseServerPolicy()),
+		memory.WithAuthorizeNSRegistryClient(nsClientPolicy()),
+		memory.WithAuthorizeNSERegistryClient(nseClientPolicy()),
 		memory.WithDialOptions(id.DialOptions()...))
 	if d.KubernetesAPI {
 		server = newKubernetesRegistry(d.ctx, d.ProxyURL, id)

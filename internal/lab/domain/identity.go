@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/edwarnicke/grpcfd"
 	"github.com/networkservicemesh/sdk/pkg/tools/spiffejwt"
 	"github.com/networkservicemesh/sdk/pkg/tools/token"
 	"github.com/spiffe/go-spiffe/v2/spiffetls/tlsconfig"
@@ -14,7 +15,7 @@ import (
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/identity/identitytest"
 )
 
-// svidLifetime outlives every run: renewal is not what the lab is about.
+// svidLifetime outlives every run of the lab.
 const svidLifetime = 23 * time.Hour
 
 // Identity is what one part of a domain shows to the others.
@@ -25,14 +26,29 @@ type Identity struct {
 
 // Identity makes a new SVID of this domain for the given role.
 func (d *Domain) Identity(role string) (*Identity, error) {
-	source, err := identitytest.NewSource(d.CA, role, svidLifetime, d.Federated...)
+	source, err := identitytest.NewSource(d.CA, role, d.SVIDLifetime, d.Federated...)
 	if err != nil {
 		return nil, fmt.Errorf("identity of %s: %w", role, err)
 	}
+	d.mu.Lock()
+	d.sources = append(d.sources, source)
+	d.mu.Unlock()
 	return &Identity{
 		Tokens: spiffejwt.TokenGeneratorFunc(source, d.TokenLifetime),
 		source: source,
 	}, nil
+}
+
+// Rotate renews the SVIDs of all parts of the domain.
+func (d *Domain) Rotate() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, source := range d.sources {
+		if err := source.Rotate(); err != nil {
+			return fmt.Errorf("domain %s: %w", d.Name(), err)
+		}
+	}
+	return nil
 }
 
 // ServerCredentials lets in whoever a known authority vouches for.
@@ -42,11 +58,15 @@ func (i *Identity) ServerCredentials() credentials.TransportCredentials {
 	return credentials.NewTLS(config)
 }
 
-// DialOptions are the transport and the token of each call.
+// DialOptions are the transport and the token of each call. The SDK's elements for
+// file descriptors bring credentials of their own; joined as in the stock commands,
+// they do not take the token's place.
 func (i *Identity) DialOptions() []grpc.DialOption {
 	config := tlsconfig.MTLSClientConfig(i.source, i.source, tlsconfig.AuthorizeAny())
 	config.MinVersion = tls.VersionTLS12
 	return []grpc.DialOption{
+		grpcfd.WithChainUnaryInterceptor(),
+		grpcfd.WithChainStreamInterceptor(),
 		grpc.WithTransportCredentials(credentials.NewTLS(config)),
 		grpc.WithDefaultCallOptions(grpc.PerRPCCredentials(token.NewPerRPCCredentials(i.Tokens))),
 	}

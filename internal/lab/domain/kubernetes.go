@@ -22,5 +22,10 @@ func newKubernetesRegistry(ctx context.Context, proxyURL *url.URL, id *Identity)
 		ExpirePeriod:     registrationLifetime,
 		ChainCtx:         ctx,
 		ClientSet:        fake.NewSimpleClientset(),
-	}, id.Tokens, registryk8s.WithDialOptions(id.DialOptions()...))
+	}, id.Tokens,
+		registryk8s.WithAuthorizeNSRegistryServer(nsServerPolicy()),
+		registryk8s.WithAuthorizeNSERegistryServer(nseServerPolicy()),
+		registryk8s.WithAuthorizeNSRegistryClient(nsClientPolicy()),
+		registryk8s.WithAuthorizeNSERegistryClient(nseClientPolicy()),
+		registryk8s.WithDialOptions(id.DialOptions()...))
 }

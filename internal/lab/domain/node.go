@@ -11,6 +11,7 @@ import (
 	"github.com/networkservicemesh/sdk/pkg/networkservice/chains/client"
 	"github.com/networkservicemesh/sdk/pkg/networkservice/chains/endpoint"
 	"github.com/networkservicemesh/sdk/pkg/networkservice/chains/nsmgr"
+	"github.com/networkservicemesh/sdk/pkg/networkservice/common/authorize"
 	"github.com/networkservicemesh/sdk/pkg/networkservice/common/connect"
 	"github.com/networkservicemesh/sdk/pkg/networkservice/common/discover"
 	"github.com/networkservicemesh/sdk/pkg/networkservice/common/mechanisms"
@@ -19,6 +20,7 @@ import (
 	"github.com/networkservicemesh/sdk/pkg/networkservice/common/null"
 	"github.com/networkservicemesh/sdk/pkg/networkservice/common/roundrobin"
 	registryclient "github.com/networkservicemesh/sdk/pkg/registry/chains/client"
+	"github.com/networkservicemesh/sdk/pkg/registry/common/retry"
 )
 
 // Direction says which way a forwarder sends what it gets.
@@ -60,12 +62,12 @@ func (d *Domain) startNSMgr() error {
 			return err
 		}
 	}
-	server := nsmgr.NewServer(d.ctx, id.Tokens,
+	server := nsmgr.NewServer(d.ctx, id.Tokens, append(nsmgrPolicies(),
 		nsmgr.WithName("nsmgr-"+d.Name()),
 		nsmgr.WithURL(public.String()),
 		nsmgr.WithRegistry(d.RegistryURL),
 		nsmgr.WithDialTimeout(dialTimeout),
-		nsmgr.WithDialOptions(id.DialOptions()...))
+		nsmgr.WithDialOptions(id.DialOptions()...))...)
 	_, err = d.serve(listener, id, server.Register)
 	return err
 }
@@ -90,6 +92,7 @@ func (d *Domain) startForwarder(ctx context.Context, direction Direction) error 
 	name := "forwarder-" + d.Name()
 	server := endpoint.NewServer(d.ctx, id.Tokens,
 		endpoint.WithName(name),
+		endpoint.WithAuthorizeServer(authorize.NewServer()),
 		endpoint.WithAdditionalFunctionality(
 			discover.NewServer(d.serviceRegistry(id), d.endpointRegistry(id)),
 			roundrobin.NewServer(),
@@ -125,6 +128,8 @@ func (d *Domain) startForwarder(ctx context.Context, direction Direction) error 
 func (d *Domain) serviceRegistry(id *Identity) registry.NetworkServiceRegistryClient {
 	return registryclient.NewNetworkServiceRegistryClient(d.ctx,
 		registryclient.WithClientURL(d.NSMgrURL),
+		registryclient.WithAuthorizeNSRegistryClient(nsClientPolicy()),
+		registryclient.WithNSRetryClient(retry.NewNetworkServiceRegistryClient(d.ctx, retry.WithTryTimeout(d.TryTime))),
 		registryclient.WithDialTimeout(dialTimeout),
 		registryclient.WithDialOptions(id.DialOptions()...))
 }
@@ -137,6 +142,8 @@ func (d *Domain) endpointRegistry(id *Identity) registry.NetworkServiceEndpointR
 func (d *Domain) endpointRegistryUntil(ctx context.Context, id *Identity) registry.NetworkServiceEndpointRegistryClient {
 	return registryclient.NewNetworkServiceEndpointRegistryClient(ctx,
 		registryclient.WithClientURL(d.NSMgrURL),
+		registryclient.WithAuthorizeNSERegistryClient(nseClientPolicy()),
+		registryclient.WithNSERetryClient(retry.NewNetworkServiceEndpointRegistryClient(ctx, retry.WithTryTimeout(d.TryTime))),
 		registryclient.WithDialTimeout(dialTimeout),
 		registryclient.WithDialOptions(id.DialOptions()...))
 }

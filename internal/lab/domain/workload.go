@@ -11,6 +11,7 @@ import (
 	"github.com/networkservicemesh/api/pkg/api/registry"
 	"github.com/networkservicemesh/sdk/pkg/networkservice/chains/client"
 	"github.com/networkservicemesh/sdk/pkg/networkservice/chains/endpoint"
+	"github.com/networkservicemesh/sdk/pkg/networkservice/common/authorize"
 	"github.com/networkservicemesh/sdk/pkg/networkservice/common/heal"
 	"github.com/networkservicemesh/sdk/pkg/networkservice/common/mechanisms"
 	"github.com/networkservicemesh/sdk/pkg/networkservice/common/null"
@@ -22,9 +23,14 @@ import (
 
 // StartEndpoint starts and registers an endpoint of the given service, and
 // registers the service. The returned function kills it: its connections
-// break, its registration stays, as when a node loses power.
-func (d *Domain) StartEndpoint(ctx context.Context, name, service string) (kill func(), err error) {
-	id, err := d.Identity(name)
+// break, its registration stays, as when a node loses power. Seen are further elements
+// at the end of its chain.
+func (d *Domain) StartEndpoint(
+	ctx context.Context, name, service string, seen ...networkservice.NetworkServiceServer,
+) (kill func(), err error) {
+	// One identity for all: the registry lets nobody but the first who registered a
+	// service register it again.
+	id, err := d.Identity("endpoint")
 	if err != nil {
 		return nil, err
 	}
@@ -35,9 +41,10 @@ func (d *Domain) StartEndpoint(ctx context.Context, name, service string) (kill 
 	chainCtx, cancel := context.WithCancel(d.ctx)
 	server := endpoint.NewServer(chainCtx, id.Tokens,
 		endpoint.WithName(name),
-		endpoint.WithAdditionalFunctionality(
+		endpoint.WithAuthorizeServer(authorize.NewServer()),
+		endpoint.WithAdditionalFunctionality(append([]networkservice.NetworkServiceServer{
 			mechanisms.NewServer(map[string]networkservice.NetworkServiceServer{kernel.MECHANISM: null.NewServer()}),
-		))
+		}, seen...)...))
 	stop, err := d.serve(listener, id, server.Register)
 	if err != nil {
 		cancel()
@@ -99,12 +106,13 @@ func (d *Domain) NewClient(onStart, onEnd func(Call)) (*Client, error) {
 		client.WithName("client"),
 		client.WithClientURL(d.NSMgrURL),
 		client.WithHealClient(heal.NewClient(d.ctx)),
+		client.WithAuthorizeClient(authorize.NewClient()),
 		client.WithAdditionalFunctionality(&witness{
 			known: make(map[string]struct{}), onStart: onStart, onEnd: onEnd,
 		}),
 		client.WithDialOptions(id.DialOptions()...),
 		client.WithDialTimeout(dialTimeout),
-	))}, nil
+	), retry.WithTryTimeout(d.TryTime))}, nil
 }
 
 // Connect asks for service under the given connection id until ctx ends.
