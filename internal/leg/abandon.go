@@ -26,8 +26,9 @@ const (
 	// maxLateness is how long a Request runs on behind its caller: several round
 	// trips of a far side that is slower than the 15 s the SDK gives a try.
 	maxLateness = 45 * time.Second
-	// latenessShare of the token's remaining life is the other bound: the far
-	// side closes a connection one request's time before its token runs out.
+	// latenessShare of the token's remaining life is the other bound, for the whole
+	// time that a Request is given: the far side closes a connection as long as that
+	// before its token runs out, and each proxy on the way may add to it.
 	latenessShare = 4
 	// untokened is the bound for a caller that sent no token.
 	untokened = 15 * time.Second
@@ -60,17 +61,17 @@ func detach(ctx context.Context) (context.Context, context.CancelFunc) {
 	}
 	lateness := untokened
 	if _, expires, err := token.FromContext(ctx); err == nil {
-		lateness = Lateness(time.Until(expires))
+		lateness = Lateness(time.Until(expires), time.Until(deadline))
 	}
 	run := context.WithValue(context.WithoutCancel(ctx), deadlineKey{}, deadline)
 	return context.WithDeadline(run, deadline.Add(lateness))
 }
 
-// Lateness is how long beyond its caller's deadline a Request may run on whose token
-// is good for life. The far side is told of that deadline, and closes the connection
-// that much before its token runs out.
-func Lateness(life time.Duration) time.Duration {
-	return min(maxLateness, max(0, life/latenessShare))
+// Lateness is how long beyond its caller's deadline, which is that far ahead, a Request
+// may run on whose token is good for life. The far side is told of the end of both, and
+// closes the connection that much before its token runs out.
+func Lateness(life, ahead time.Duration) time.Duration {
+	return min(maxLateness, max(0, life/latenessShare-ahead))
 }
 
 // origin is what a first Request and the one that asks again for it have in

@@ -96,7 +96,7 @@ func (e *entry) nearsEnd(grace time.Duration) bool {
 			continue
 		}
 		expires := segment.GetExpires().AsTime()
-		early := nearEnd + leg.Lateness(expires.Sub(e.answered))
+		early := nearEnd + leg.Lateness(expires.Sub(e.answered), nearEnd)
 		if time.Until(expires) < grace+early {
 			return true
 		}
