@@ -2,6 +2,7 @@ package hop
 
 import (
 	"context"
+	"crypto/x509"
 	"sync/atomic"
 	"time"
 
@@ -30,6 +31,8 @@ type hop struct {
 	users atomic.Int64
 	// dials counts the connections that came up.
 	dials atomic.Int64
+	// other is the far side's certificate if what it answers is signed by somebody else.
+	other atomic.Pointer[x509.Certificate]
 	// conn is the current connection. It is replaced under the pool's lock only.
 	conn atomic.Pointer[conn]
 
@@ -51,7 +54,6 @@ type conn struct {
 	ctx    context.Context // ends with the connection
 	stop   context.CancelFunc
 	wakeup chan struct{}
-	made   time.Time
 
 	// lastPayload is when a message last went either way, in Unix nanoseconds.
 	lastPayload atomic.Int64

@@ -203,7 +203,7 @@ func (p *Pool) open(target string) (*hop, error) {
 // dial makes a connection for h and starts its goroutines. It does not wait for
 // it: that is the keeper's work.
 func (p *Pool) dial(h *hop) (*conn, error) {
-	c := &conn{pool: p, hop: h, wakeup: make(chan struct{}, 1), examining: make(chan struct{}, 1), made: time.Now()}
+	c := &conn{pool: p, hop: h, wakeup: make(chan struct{}, 1), examining: make(chan struct{}, 1)}
 	cc, err := grpc.NewClient(h.target, p.dialOptions(c)...)
 	if err != nil {
 		return nil, fmt.Errorf("hop: %s: %w", h.target, err)

@@ -3,7 +3,7 @@ package hop
 import (
 	"context"
 	"crypto/ecdsa"
-	"time"
+	"crypto/x509"
 
 	"github.com/golang-jwt/jwt/v4"
 	"github.com/networkservicemesh/api/pkg/api/registry"
@@ -21,11 +21,6 @@ import (
 // not know the case. It shows in the answer, so the connection is renewed then, and
 // the policies are given the certificate of the new handshake to judge that same
 // answer by. Nothing is sent twice.
-
-// rotatedAgain is how old a connection has to be to be renewed for that reason: a
-// registry whose tokens never match its connection must not cost a handshake for
-// each call.
-const rotatedAgain = time.Second
 
 type nsClient struct{ client *Client }
 
@@ -100,7 +95,12 @@ func (c *Client) introduce(ctx context.Context, answerer *peer.Peer, opts []grpc
 		return
 	}
 	token := path.PathSegments[next].Token
-	if key := keyOf(answerer); key == nil || signed(token, key) {
+	key := keyOf(answerer)
+	if key == nil {
+		return
+	}
+	if signed(token, key) {
+		c.handle.hop.other.Store(nil)
 		return
 	}
 	now := c.handle.renewed(ctx, token)
@@ -119,17 +119,27 @@ func (c *Client) introduce(ctx context.Context, answerer *peer.Peer, opts []grpc
 func (h *Handle) renewed(ctx context.Context, token string) *peer.Peer {
 	ctx, cancel := context.WithTimeout(ctx, h.hop.limit(ctx))
 	defer cancel()
+	var before *x509.Certificate // that of the connection that was renewed here
 	for ctx.Err() == nil {
 		current := h.hop.conn.Load()
-		if signer := current.signer(ctx, token); signer != nil {
-			return signer
-		}
-		if h.hop.conn.Load() != current {
+		now, err := current.peer(ctx)
+		certificate := certificateOf(now)
+		switch {
+		case err != nil || certificate == nil:
+			return nil
+		case signed(token, keyOf(now)):
+			return now
+		case h.hop.conn.Load() != current:
 			continue // somebody else has found out
-		}
-		if time.Since(current.made) < rotatedAgain {
+		case certificate.Equal(before):
+			// It has not rotated, and who signs is somebody else: a registry behind
+			// another's TLS must not cost a handshake for each call.
+			h.hop.other.Store(certificate)
+			return nil
+		case before != nil || certificate.Equal(h.hop.other.Load()):
 			return nil
 		}
+		before = certificate
 		select {
 		case <-h.pool.renew(current, "the far side's certificate has changed"):
 		case <-ctx.Done():
@@ -141,31 +151,35 @@ func (h *Handle) renewed(ctx context.Context, token string) *peer.Peer {
 	return nil
 }
 
-// signer asks the far side for its certificate of the connection, and returns it if
-// the token is signed with that.
-func (c *conn) signer(ctx context.Context, token string) *peer.Peer {
+// peer asks the far side who it was at the handshake.
+func (c *conn) peer(ctx context.Context) (*peer.Peer, error) {
 	answerer := new(peer.Peer)
-	if err := c.check(ctx, aliveWithin, grpc.Peer(answerer)); err != nil {
-		return nil
-	}
-	if key := keyOf(answerer); key == nil || !signed(token, key) {
-		return nil
-	}
-	return answerer
+	return answerer, c.check(ctx, aliveWithin, grpc.Peer(answerer))
 }
 
-func keyOf(p *peer.Peer) *ecdsa.PublicKey {
+func certificateOf(p *peer.Peer) *x509.Certificate {
 	info, ok := p.AuthInfo.(credentials.TLSInfo)
 	if !ok || len(info.State.PeerCertificates) == 0 {
 		return nil
 	}
-	key, _ := info.State.PeerCertificates[0].PublicKey.(*ecdsa.PublicKey)
+	return info.State.PeerCertificates[0]
+}
+
+func keyOf(p *peer.Peer) *ecdsa.PublicKey {
+	certificate := certificateOf(p)
+	if certificate == nil {
+		return nil
+	}
+	key, _ := certificate.PublicKey.(*ecdsa.PublicKey)
 	return key
 }
 
 // signed tells whether a token of the SDK's form is signed with the key. What it
 // says is not looked at.
 func signed(token string, key *ecdsa.PublicKey) bool {
+	if key == nil {
+		return false
+	}
 	parser := jwt.NewParser(jwt.WithValidMethods([]string{jwt.SigningMethodES256.Alg()}), jwt.WithoutClaimsValidation())
 	_, err := parser.Parse(token, func(*jwt.Token) (any, error) { return key, nil })
 	return err == nil

@@ -39,6 +39,8 @@ type policed struct {
 	*testing.T
 	wire           *lbtest.Wire
 	near, own, far *identitytest.Source
+	signer         *identitytest.Source // of the far side's tokens
+	ca             *identitytest.CA     // the far side's
 	ns             registry.NetworkServiceRegistryClient
 	nse            registry.NetworkServiceEndpointRegistryClient
 }
@@ -54,12 +56,13 @@ func inPolicedBubble(t *testing.T, f func(p *policed)) {
 		p.near = p.source(one, "nsmgr", 23*time.Hour, two)
 		p.own = p.source(one, "nsmgr-proxy", 23*time.Hour, two)
 		p.far = p.source(two, "registry", time.Hour, one)
+		p.signer, p.ca = p.far, two
 
 		var wg sync.WaitGroup
 		defer wg.Wait()
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
-		far := memory.NewServer(ctx, p.tokens(p.far),
+		far := memory.NewServer(ctx, func(peer credentials.AuthInfo) (string, time.Time, error) { return p.tokens(p.signer)(peer) },
 			memory.WithDefaultExpiration(tokenTime),
 			memory.WithAuthorizeNSRegistryServer(authorize.NewNetworkServiceRegistryServer(serverPolicies)),
 			memory.WithAuthorizeNSERegistryServer(authorize.NewNetworkServiceEndpointRegistryServer(serverPolicies)))
@@ -189,6 +192,35 @@ func TestRotation_OfTheFarRegistryRefusesNoRegistration(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		require.Equal(p, 1, p.wire.Open(registryProxyAddr), "old connections are gone")
+	})
+}
+
+func TestRotation_OfBothSidesAtOnce(t *testing.T) {
+	inPolicedBubble(t, func(p *policed) {
+		for range 6 {
+			require.NoError(p, p.own.Rotate())
+			synctest.Wait() // the new connection has the far side's old certificate
+			require.NoError(p, p.far.Rotate())
+			require.NoError(p, p.register("known"))
+			require.NoError(p, p.far.Rotate())
+			require.NoError(p, p.register("known"))
+		}
+	})
+}
+
+// Such a registry is refused, as in stock, but not dialled for each call.
+func TestRotation_RegistryBehindAnothersTLS(t *testing.T) {
+	inPolicedBubble(t, func(p *policed) {
+		p.signer = p.source(p.ca, "registry", time.Hour)
+		for range 10 {
+			require.Error(p, p.register("known"))
+			time.Sleep(time.Minute)
+		}
+		require.Equal(p, 2, p.wire.Dials(registryProxyAddr))
+		p.signer = p.far
+		require.NoError(p, p.register("known"))
+		require.NoError(p, p.far.Rotate())
+		require.NoError(p, p.register("known"))
 	})
 }
 
