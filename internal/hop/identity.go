@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/guard"
@@ -28,6 +27,9 @@ const (
 	// certificates: with very short-lived ones a handshake must not chase the
 	// other.
 	renewFloor = 5 * time.Second
+	// lifeShare is the part of what is left after which the next one is looked for,
+	// where that is more: nobody may be there to renew it.
+	lifeShare = 12
 	// retireAfter is how long calls on a connection that has been replaced may
 	// still take: as long as the SDK gives a caller's try.
 	retireAfter = 15 * time.Second
@@ -109,12 +111,11 @@ func (c *conn) bound(p *peer.Peer) {
 		return
 	}
 	_, end := c.pool.opts.Identity.Current()
-	if info, ok := p.AuthInfo.(credentials.TLSInfo); ok && len(info.State.PeerCertificates) > 0 {
-		if theirs := info.State.PeerCertificates[0].NotAfter; theirs.Before(end) {
-			end = theirs
-		}
+	whole := 2 * time.Until(end) // our own rotation is followed anyway
+	if theirs := certificateOf(p); theirs != nil && theirs.NotAfter.Before(end) {
+		end, whole = theirs.NotAfter, theirs.NotAfter.Sub(theirs.NotBefore)
 	}
-	life := lifeOf(time.Until(end), c.pool.opts.TokenLifetime)
+	life := lifeOf(time.Until(end), whole, c.pool.opts.TokenLifetime)
 	c.endsAt.Store(time.Now().Add(life).UnixNano())
 	c.pool.mu.Lock()
 	defer c.pool.mu.Unlock()
@@ -126,11 +127,12 @@ func (c *conn) bound(p *peer.Peer) {
 	}
 }
 
-// lifeOf is how long a connection is used: until what is left of its
-// certificates is less than the longest token, but half of their time at least,
-// where they are short-lived.
-func lifeOf(left, token time.Duration) time.Duration {
-	return max(left-token, left/2, renewFloor)
+// lifeOf is how long a connection is used: until what is left of its certificates is
+// less than the longest token. Where they are short-lived, until half of their time
+// is over: that is when they are renewed, and from then on the other side's new one is
+// looked for often, since the far side takes a caller's patience off each token.
+func lifeOf(left, whole, token time.Duration) time.Duration {
+	return max(left-token, left-whole/2, left/lifeShare, renewFloor)
 }
 
 // over tells whether the connection's life has ended while nobody used it.
