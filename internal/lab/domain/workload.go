@@ -16,6 +16,7 @@ import (
 	"github.com/networkservicemesh/sdk/pkg/networkservice/common/mechanisms"
 	"github.com/networkservicemesh/sdk/pkg/networkservice/common/null"
 	"github.com/networkservicemesh/sdk/pkg/networkservice/common/retry"
+	"github.com/networkservicemesh/sdk/pkg/networkservice/core/chain"
 	"github.com/networkservicemesh/sdk/pkg/networkservice/core/next"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -105,11 +106,10 @@ func (d *Domain) NewClient(onStart, onEnd func(Call)) (*Client, error) {
 	return &Client{client: retry.NewClient(client.NewClient(d.ctx,
 		client.WithName("client"),
 		client.WithClientURL(d.NSMgrURL),
-		client.WithHealClient(heal.NewClient(d.ctx)),
-		client.WithAuthorizeClient(authorize.NewClient()),
-		client.WithAdditionalFunctionality(&witness{
+		client.WithHealClient(chain.NewNetworkServiceClient(heal.NewClient(d.ctx), &witness{
 			known: make(map[string]struct{}), onStart: onStart, onEnd: onEnd,
-		}),
+		})),
+		client.WithAuthorizeClient(authorize.NewClient()),
 		client.WithDialOptions(id.DialOptions()...),
 		client.WithDialTimeout(dialTimeout),
 	), retry.WithTryTimeout(d.TryTime))}, nil
@@ -136,7 +136,7 @@ func (c *Client) Close(ctx context.Context, conn *networkservice.Connection) err
 }
 
 // witness is a client element behind begin, refresh and heal, so that it sees
-// each of their Requests and nothing else.
+// each of their Requests and nothing else, and before anything is dialled for them.
 type witness struct {
 	onStart, onEnd func(Call)
 
