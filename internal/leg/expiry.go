@@ -31,14 +31,14 @@ func requestTime(ctx context.Context) time.Duration {
 // That is when the previous hop's token runs out, or our own: the far side holds that
 // one against us, and a caller must not keep a leg here for years that has ended
 // there. The caller has the turn.
-func (l *Leg) startExpiry(conn *networkservice.Connection, early time.Duration) {
+func (l *Leg) startExpiry(conn *networkservice.Connection) {
 	l.stopExpiry()
 	expires := earliest(conn.GetPrevPathSegment().GetExpires(), conn.GetCurrentPathSegment().GetExpires())
 	if expires.IsZero() {
 		return
 	}
 	armed := l.armed
-	l.expiry = time.AfterFunc(max(time.Until(expires)-early, soon), func() {
+	l.expiry = time.AfterFunc(max(time.Until(expires)-l.early, soon), func() {
 		l.table.background(func(ctx context.Context) { l.expire(ctx, armed) })
 	})
 }

@@ -83,6 +83,8 @@ type Leg struct {
 	// was set or stopped.
 	expiry *time.Timer
 	armed  int
+	// early is how long before its token's end the leg ends.
+	early time.Duration
 
 	// interrupt ends a re-request in place: whoever comes from downstream does
 	// not wait for one. Guarded by the table's lock.

@@ -69,7 +69,8 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 	l.keep(request, conn)
 	l.caller, l.server, l.arrived = callerOf(ctx), next.Server(ctx), arrived
 	l.answered = packed.Message[*networkservice.Connection]{}
-	l.startExpiry(conn, early)
+	l.early = early
+	l.startExpiry(conn)
 	l.settle(ctx, run, first)
 	return conn, nil
 }
@@ -185,6 +186,7 @@ func (l *Leg) Rerequest(ctx context.Context, known *networkservice.Connection) e
 	conn.State = networkservice.State_UP
 	last := l.answer
 	l.keep(request, conn)
+	l.startExpiry(conn) // our own token is new
 	if !l.answered.Set() && !proto.Equal(essence(last.Unpack()), essence(conn)) {
 		// Whoever is downstream refreshes with what it was answered last.
 		l.answered = last

@@ -69,8 +69,10 @@ func (t *Table) graceLeft(e *entry) time.Duration {
 	return max(0, e.relay.grace-time.Since(e.lost))
 }
 
-// tellLastKnown tells, and returns, the last known state with our own part of
-// the path as renewed in the request. It returns nil if that is over by now.
+// tellLastKnown tells, and returns, the last known state with the path before us as
+// renewed in the request. Our own token is the one for the far side, as it has it: a
+// client's policies want each token to be for the segment behind. It returns nil if
+// that is over by now.
 func (t *Table) tellLastKnown(e *entry, renewed *networkservice.Connection) *networkservice.Connection {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -79,7 +81,7 @@ func (t *Table) tellLastKnown(e *entry, renewed *networkservice.Connection) *net
 	}
 	answer := e.told.Unpack()
 	answer.State = networkservice.State_UP // also where a refresh had been asked for: here it is
-	for i := 0; i <= int(answer.GetPath().GetIndex()); i++ {
+	for i := range int(answer.GetPath().GetIndex()) {
 		answer.Path.PathSegments[i] = proto.CloneOf(renewed.GetPath().GetPathSegments()[i])
 	}
 	t.tell(e, answer)

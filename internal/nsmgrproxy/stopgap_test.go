@@ -55,7 +55,8 @@ func TestContract_RefreshInAnOutageIsAnsweredAndDeliveredLater(t *testing.T) {
 				told := s.up()
 				require.Equal(w, ids(conn), ids(refreshed))
 				segments, before := refreshed.GetPath().GetPathSegments(), conn.GetPath().GetPathSegments()
-				require.Greater(w, segments[3].GetExpires().AsTime(), before[3].GetExpires().AsTime(), "our own token is renewed")
+				require.Greater(w, segments[2].GetExpires().AsTime(), before[2].GetExpires().AsTime(), "the caller's token is renewed")
+				require.Equal(w, before[3].GetToken(), segments[3].GetToken(), "ours is the one that the far side has")
 				require.Equal(w, before[4].GetExpires().AsTime(), segments[4].GetExpires().AsTime(), "nothing behind us is")
 				require.Equal(w, before[4].GetExpires().AsTime(), told.GetPath().GetPathSegments()[4].GetExpires().AsTime())
 
