@@ -170,8 +170,8 @@ func TestFigures_AThousandLegsTakeOneConnection(t *testing.T) {
 
 const (
 	targets = 100
-	// answers is how long a living far side takes for a Request.
-	answers = 50 * time.Millisecond
+	// answerTime is how long a living far side takes for a Request.
+	answerTime = 50 * time.Millisecond
 )
 
 func targetAddr(endpoint string) string {
@@ -182,7 +182,7 @@ func targetAddr(endpoint string) string {
 // refreshes establishes a connection to each target, has every second one die if told
 // to, and returns what refreshes to the others take while those to the dead fail.
 func (f *figures) refreshes(deaths bool) (took []time.Duration) {
-	f.far.Set(lbtest.Faults{RequestDelay: answers})
+	f.far.Set(lbtest.Faults{RequestDelay: answerTime})
 	request := func(conn *networkservice.Connection) (*networkservice.Connection, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
 		defer cancel()

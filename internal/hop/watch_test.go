@@ -13,8 +13,8 @@ import (
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/hop"
 )
 
-// watch opens a stream of the kind that a registry's is, and tells when it has ended.
-func watch(t *testing.T, c grpc.ClientConnInterface) (ended func() bool, stop func()) {
+// findWatch opens a stream of the kind that a registry's is, and tells when it has ended.
+func findWatch(t *testing.T, c grpc.ClientConnInterface) (ended func() bool, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	stream, err := grpc_health_v1.NewHealthClient(c).Watch(ctx, new(grpc_health_v1.HealthCheckRequest))
@@ -38,7 +38,7 @@ func watch(t *testing.T, c grpc.ClientConnInterface) (ended func() bool, stop fu
 
 func TestWatch_KeepsItsConnectionOverRotations(t *testing.T) {
 	withIdentities(t, time.Hour, 10*time.Minute, func(t *testing.T, i *identities) {
-		ended, stop := watch(t, i.pool.Client(farURL))
+		ended, stop := findWatch(t, i.pool.Client(farURL))
 		for range 10 {
 			time.Sleep(30 * time.Minute)
 			require.NoError(t, i.own.Rotate())
@@ -55,7 +55,7 @@ func TestWatch_KeepsItsConnectionOverRotations(t *testing.T) {
 
 func TestWatch_OldConnectionIsNotDialledAgain(t *testing.T) {
 	withIdentities(t, time.Hour, 10*time.Minute, func(t *testing.T, i *identities) {
-		ended, stop := watch(t, i.pool.Client(farURL))
+		ended, stop := findWatch(t, i.pool.Client(farURL))
 		defer stop()
 		require.NoError(t, i.own.Rotate())
 		time.Sleep(time.Minute)
@@ -73,7 +73,7 @@ func TestWatch_OldConnectionsAreBounded(t *testing.T) {
 		client := i.pool.Client(farURL)
 		var ended []func() bool
 		for range 20 {
-			e, stop := watch(t, client)
+			e, stop := findWatch(t, client)
 			defer stop()
 			ended = append(ended, e)
 			require.NoError(t, i.own.Rotate())

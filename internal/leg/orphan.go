@@ -53,9 +53,8 @@ func (s *server) closeOrphan(ctx context.Context, l *Leg, conn *networkservice.C
 // deliverOrphan tries until the far side has an answer, or somebody has requested the
 // connection anew.
 func (s *server) deliverOrphan(ctx context.Context, l *Leg, conn *networkservice.Connection) error {
-	attempt := withLeg(ctx, l)
-	for {
-		err := s.closeOnce(attempt, l, conn)
+	for again := false; ; again = true {
+		err := s.closeOnce(ctx, l, conn, again)
 		if status.Code(err) != codes.Unavailable {
 			return err
 		}
@@ -72,14 +71,17 @@ func (s *server) deliverOrphan(ctx context.Context, l *Leg, conn *networkservice
 			l.leave()
 			return nil
 		}
-		attempt = withReason(withLeg(ctx, l), retried)
 	}
 }
 
 // closeOnce makes one attempt, and gives the turn back.
-func (s *server) closeOnce(ctx context.Context, l *Leg, conn *networkservice.Connection) error {
+func (s *server) closeOnce(ctx context.Context, l *Leg, conn *networkservice.Connection, again bool) error {
 	defer l.leave()
 	defer l.drop()
+	ctx = withLeg(ctx, l)
+	if again {
+		ctx = withReason(ctx, retried)
+	}
 	_, err := next.Server(ctx).Close(ctx, conn.Clone())
 	return err
 }

@@ -54,14 +54,13 @@ import (
 // NewServer makes the proxy. registryURL leads to the registry of this domain,
 // registryProxyURL to the one that knows the other domains. It lives as long as
 // ctx.
-func NewServer(ctx context.Context, registryURL, registryProxyURL *url.URL, tokenGenerator token.GeneratorFunc, opts ...Option) nsmgr.Nsmgr {
+func NewServer(ctx context.Context, registryURL, registryProxyURL *url.URL, tokenGenerator token.GeneratorFunc, opts ...Option) nsmgr.Nsmgr { //nolint:funlen // the whole chain, element after element
 	o := newOptions(opts)
 	pool := hop.NewPool(ctx, o.wg, o.hop())
 	local, remote := pool.Client(registryURL), pool.Client(registryProxyURL)
-	places := directory.New(o.listenOn, lookUp(local), lookUp(remote))
-	addresses := mapip.Watch(ctx, o.wg, o.mapIPFilePath)
-	legs, table, logger := leg.New(ctx, o.wg), monitor.NewTable(ctx, o.wg), guard.NewLog(log.FromContext(ctx))
-
+	places := directory.New(o.listenOn, toRegistry(local), toRegistry(remote))
+	addresses, logger := mapip.Watch(ctx, o.wg, o.mapIPFilePath), guard.NewLog(log.FromContext(ctx))
+	legs, table := leg.New(ctx, o.wg), monitor.NewTable(ctx, o.wg)
 	return &server{
 		legs: legs, table: table, pool: pool,
 		NetworkServiceServer: next.NewNetworkServiceServer(
@@ -111,16 +110,15 @@ func NewServer(ctx context.Context, registryURL, registryProxyURL *url.URL, toke
 					o.authorizeNSEClient,
 					hop.NewNetworkServiceEndpointRegistryClient(remote),
 					grpcmetadata.NewNetworkServiceEndpointRegistryClient(),
-					guard.NewNetworkServiceEndpointRegistryClient(),
-					registry.NewNetworkServiceEndpointRegistryClient(remote),
+					toRegistry(remote),
 				)),
 			),
 		),
 	}
 }
 
-// lookUp asks the endpoint registry behind a connection.
-func lookUp(cc grpc.ClientConnInterface) registry.NetworkServiceEndpointRegistryClient {
+// toRegistry leads to the endpoint registry behind a connection.
+func toRegistry(cc grpc.ClientConnInterface) registry.NetworkServiceEndpointRegistryClient {
 	return registrynext.NewNetworkServiceEndpointRegistryClient(
 		guard.NewNetworkServiceEndpointRegistryClient(),
 		registry.NewNetworkServiceEndpointRegistryClient(cc),
