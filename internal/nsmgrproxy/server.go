@@ -54,7 +54,7 @@ import (
 // NewServer makes the proxy. registryURL leads to the registry of this domain,
 // registryProxyURL to the one that knows the other domains. It lives as long as
 // ctx.
-func NewServer(ctx context.Context, registryURL, registryProxyURL *url.URL, tokenGenerator token.GeneratorFunc, opts ...Option) nsmgr.Nsmgr { //nolint:funlen // the whole chain, element after element
+func NewServer(ctx context.Context, registryURL, registryProxyURL *url.URL, tokenGenerator token.GeneratorFunc, opts ...Option) nsmgr.Nsmgr {
 	o := newOptions(opts)
 	pool := hop.NewPool(ctx, o.wg, o.hop())
 	local, remote := pool.Client(registryURL), pool.Client(registryProxyURL)
