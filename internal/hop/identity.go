@@ -189,11 +189,9 @@ func (p *Pool) successor(old *conn) *conn {
 		return nil
 	}
 	fresh.cc.Connect()
-	for fresh.cc.GetState() != connectivity.Ready && old.cc.GetState() == connectivity.Ready {
-		if !p.settled(fresh) {
-			fresh.close()
-			return nil
-		}
+	if !p.awaitUp(fresh, old) {
+		fresh.close()
+		return nil
 	}
 	if !p.install(old, fresh) {
 		fresh.close()
@@ -202,13 +200,20 @@ func (p *Pool) successor(old *conn) *conn {
 	return fresh
 }
 
-// settled waits a moment for a connection to change. It returns false once the
-// pool has ended.
-func (p *Pool) settled(c *conn) bool {
-	ctx, cancel := context.WithTimeout(p.ctx, p.opts.DialTimeout)
-	defer cancel()
-	c.cc.WaitForStateChange(ctx, c.cc.GetState())
-	return p.ctx.Err() == nil
+// awaitUp waits until a connection is up, or has been closed, or the one before it is
+// not up or not used any more. It returns false once the pool has ended.
+func (p *Pool) awaitUp(fresh, old *conn) bool {
+	for p.ctx.Err() == nil {
+		state := fresh.cc.GetState()
+		if state == connectivity.Ready || state == connectivity.Shutdown || old.cc.GetState() != connectivity.Ready || old.hop.users.Load() == 0 {
+			return true
+		}
+		// What the old one does is looked at now and then.
+		ctx, cancel := context.WithTimeout(p.ctx, p.opts.DialTimeout)
+		fresh.cc.WaitForStateChange(ctx, state)
+		cancel()
+	}
+	return false
 }
 
 // succeed makes a connection and puts it in the place of the old one at once. It
@@ -242,11 +247,7 @@ func (p *Pool) install(old, fresh *conn) bool {
 // the last call on the old one has ended. Monitor streams on it are resumed on
 // the new one.
 func (p *Pool) retire(old, fresh *conn) {
-	for old.cc.GetState() == connectivity.Ready && old.hop.users.Load() > 0 {
-		if state := fresh.cc.GetState(); state == connectivity.Ready || state == connectivity.Shutdown || !p.settled(fresh) {
-			break
-		}
-	}
+	p.awaitUp(fresh, old)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), retireAfter)
 	defer cancel()
 	old.calls.wait(ctx)

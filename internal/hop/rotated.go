@@ -125,12 +125,12 @@ func (h *Handle) renewed(ctx context.Context, token string) *peer.Peer {
 		now, err := current.peer(ctx)
 		certificate := certificateOf(now)
 		switch {
-		case err != nil || certificate == nil:
-			return nil
 		case signed(token, keyOf(now)):
 			return now
 		case h.hop.conn.Load() != current:
 			continue // somebody else has found out
+		case err != nil || certificate == nil:
+			return nil
 		case certificate.Equal(before):
 			// It has not rotated, and who signs is somebody else: a registry behind
 			// another's TLS must not cost a handshake for each call.

@@ -239,7 +239,10 @@ func TestRotation_ManyRegistrationsShareOneRenewal(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		require.Empty(p, failed)
+		close(failed)
+		for err := range failed {
+			require.NoError(p, err)
+		}
 		require.Equal(p, 2, p.wire.Dials(registryProxyAddr))
 	})
 }

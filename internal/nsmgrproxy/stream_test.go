@@ -163,8 +163,8 @@ func TestStream_FarSideThatRecyclesConnections(t *testing.T) {
 		defer s.end()
 		w.refreshing(s, conn, 5)
 		require.Greater(w, w.wire.Dials(otherAddr), 10, "recycled all the time")
-		time.Sleep(time.Second)
 		w.far.Say(setState(networkservice.State_DOWN))
+		time.Sleep(time.Second) // it may fall between two streams
 		s.down()
 	})
 }
