@@ -106,8 +106,8 @@ func (h *Handle) conn(ctx context.Context) (*conn, error) {
 		h.pool.renewNow(c, "own certificate has changed")
 		c = h.hop.conn.Load()
 	case c.over():
-		h.pool.renewNow(c, "a certificate of its handshake has come to its end")
-		c = h.hop.conn.Load()
+		// It is good for this call still, and all there is should there be no other.
+		h.pool.renew(c, "a certificate of its handshake has come to its end")
 	}
 	err := c.await(ctx, h.hop.limit(ctx))
 	return c, err

@@ -109,3 +109,24 @@ func TestRotationDuringTheHandshake(t *testing.T) {
 		require.Zero(t, failed, "of 40 in as many minutes")
 	})
 }
+
+// What ends a connection's life is not its end: while no other can be made, calls go
+// over the old one.
+func TestIdentity_EndOfACertificateWhileNobodyTakesNewConnections(t *testing.T) {
+	withIdentities(t, time.Hour, 10*time.Minute, func(t *testing.T, i *identities) {
+		h := take(t, i.pool)
+		defer h.Release()
+		require.NoError(t, check(h, time.Second))
+		i.wire.Refuse(farAddr, true)
+		for range 55 {
+			time.Sleep(time.Minute)
+			require.NoError(t, check(h, time.Second))
+		}
+		require.Equal(t, 1, i.wire.Open(farAddr))
+		i.wire.Refuse(farAddr, false)
+		time.Sleep(30 * time.Second)
+		require.NoError(t, check(h, time.Second))
+		time.Sleep(30 * time.Second)
+		require.Equal(t, 1, i.wire.Open(farAddr), "the new one")
+	})
+}
