@@ -72,6 +72,10 @@ type identities struct {
 }
 
 func withIdentities(t *testing.T, ttl, tokens time.Duration, f func(t *testing.T, i *identities)) {
+	withProbes(t, 0, ttl, tokens, f)
+}
+
+func withProbes(t *testing.T, probe, ttl, tokens time.Duration, f func(t *testing.T, i *identities)) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, err := identitytest.NewCA("nsm.cluster1")
 		require.NoError(t, err)
@@ -94,7 +98,7 @@ func withIdentities(t *testing.T, ttl, tokens time.Duration, f func(t *testing.T
 		var wg sync.WaitGroup
 		ctx, cancel := context.WithCancel(context.Background())
 		i.pool = hop.NewPool(ctx, &wg, hop.Options{
-			Identity: i.own, TokenLifetime: tokens,
+			Identity: i.own, TokenLifetime: tokens, ProbeInterval: probe,
 			DialOptions: []grpc.DialOption{
 				grpc.WithContextDialer(i.wire.Dial),
 				grpc.WithTransportCredentials(credentials.NewTLS(tlsconfig.MTLSClientConfig(i.own, i.own, tlsconfig.AuthorizeAny()))),

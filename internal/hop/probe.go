@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/peer"
 )
 
 // probe keeps a hop in use from falling silent.
@@ -46,9 +47,12 @@ func (c *conn) probe(ctx context.Context, interval time.Duration) {
 func (c *conn) check(ctx context.Context, timeout time.Duration, opts ...grpc.CallOption) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	call := &call{sent: new(atomic.Bool)}
+	call, answerer := &call{sent: new(atomic.Bool)}, new(peer.Peer)
 	ctx = context.WithValue(ctx, callKey{}, call)
-	_, err := grpc_health_v1.NewHealthClient(c.cc).Check(ctx, new(grpc_health_v1.HealthCheckRequest), failFast(opts)...)
+	opts = append(failFast(opts), grpc.Peer(answerer))
+	_, err := grpc_health_v1.NewHealthClient(c.cc).Check(ctx, new(grpc_health_v1.HealthCheckRequest), opts...)
+	// A hop that only streams go over learns here how long it may live.
+	c.bound(answerer)
 	if call.answered.Load() {
 		return nil
 	}

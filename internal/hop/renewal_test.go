@@ -130,3 +130,13 @@ func TestIdentity_EndOfACertificateWhileNobodyTakesNewConnections(t *testing.T) 
 		require.Equal(t, 1, i.wire.Open(farAddr), "the new one")
 	})
 }
+
+// The local registry is only ever searched, by streams; the probe learns who it is.
+func TestIdentity_HopThatOnlyStreamsGoOverIsRenewedToo(t *testing.T) {
+	withProbes(t, hop.DefaultProbeInterval, time.Hour, 10*time.Minute, func(t *testing.T, i *identities) {
+		_, stop := findWatch(t, i.pool.Client(farURL))
+		defer stop()
+		time.Sleep(55 * time.Minute)
+		require.Greater(t, i.wire.Dials(farAddr), 1, "the far side's certificate comes to its end")
+	})
+}
