@@ -94,7 +94,7 @@ func (m *modelled) state() string {
 func (m *modelled) endpoint() string { return m.conn.GetNetworkServiceEndpointName() }
 
 func (m *modelled) is(conn *networkservice.Connection) bool {
-	return conn.GetPath().GetPathSegments()[0].GetId() == m.conn.GetPath().GetPathSegments()[0].GetId()
+	return conn.GetPath().GetPathSegments()[0].GetId() == newRequest(m.n).GetConnection().GetPath().GetPathSegments()[0].GetId()
 }
 
 // after returns what follows a word of the far side of that state.
