@@ -26,8 +26,9 @@ import (
 const (
 	// startTime bounds the start of a process, which takes a fraction of it.
 	startTime = 20 * time.Second
-	// answerTime is what every call is answered in, whatever it brings.
-	answerTime = 2 * time.Second
+	// answerTime is what every call is answered in, whatever it brings: a third of what
+	// the SDK gives a caller's try.
+	answerTime = 5 * time.Second
 	// tick is the pause between looks at something that is waited for.
 	tick = 50 * time.Millisecond
 )
