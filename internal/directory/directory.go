@@ -14,7 +14,8 @@
 //     answer wins: an address that moved is followed without a restart.
 //   - A transport that fails is tried again until a second before the caller's
 //     deadline; an error that the far side answered is tried again only if the
-//     look-up says that the endpoint is elsewhere by now.
+//     look-up says that the endpoint is elsewhere by now, and a refresh that was
+//     refused once more.
 //   - A path that leads on is not turned: a leg of another domain stays one, even
 //     where this domain has an endpoint of the same bare name.
 //   - A URL that leads back to this very process means inbound.
@@ -37,6 +38,8 @@ import (
 	"golang.org/x/sync/singleflight"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/guard"
 )
 
 // Way is the direction of a request as seen from this proxy.
@@ -101,6 +104,8 @@ type Directory struct {
 
 	flight singleflight.Group
 }
+
+var errLookup = errors.New("directory: the look-up failed")
 
 type question struct {
 	way  Way
@@ -235,12 +240,14 @@ func (d *Directory) ask(ctx context.Context, way Way, endpoint string) (*url.URL
 	if u, ok := d.fresh(way, name); ok {
 		return u, nil
 	}
-	result := d.flight.DoChan(way.String()+" "+name, func() (any, error) {
-		u, err := find(context.WithoutCancel(ctx), client, name)
-		if err == nil {
+	result := d.flight.DoChan(way.String()+" "+name, func() (_ any, err error) {
+		err = errLookup // what is left of a panic
+		defer guard.Recover(ctx, "a look-up")
+		u, findErr := find(context.WithoutCancel(ctx), client, name)
+		if findErr == nil {
 			d.keep(way, name, u)
 		}
-		return u, err
+		return u, findErr
 	})
 	select {
 	case r := <-result:

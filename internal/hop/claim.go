@@ -105,6 +105,13 @@ func (s *server) claim(id, target string) (attempts []*sending, settle func(good
 	}
 }
 
+// claimed tells whether a Request in flight keeps the Close from being sent.
+func (s *server) claimed(r *retry) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return r.claimedHere > 0
+}
+
 func (s *server) ended(id string, r *retry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -55,44 +55,47 @@ func (s *server) Close(ctx context.Context, conn *networkservice.Connection) (*e
 		return new(emptypb.Empty), nil
 	}
 	done := make(chan error, 1)
-	if !s.pool.background(func() { done <- s.deliver(ctx, handle, conn.Clone()) }) {
+	r := &retry{target: handle.Target()}
+	s.begin(conn.GetId(), r)
+	target := handle.Target()
+	if !s.pool.background(func() { done <- s.deliver(ctx, r, handle, conn.Clone()) }) {
+		s.ended(conn.GetId(), r)
 		handle.Release()
 		return new(emptypb.Empty), nil
 	}
 	select {
 	case err := <-done:
 		return new(emptypb.Empty), err
-	case <-time.After(closePatience):
-		log.FromContext(ctx).Infof("close: no answer from %s yet, going on behind the caller", handle.Target())
+	case <-time.After(time.Until(leg.Patience(ctx))):
+		log.FromContext(ctx).Infof("close: no answer from %s yet, going on behind the caller", target)
 		return new(emptypb.Empty), nil
 	}
 }
 
 // deliver brings a Close to the far side, however often the hop fails, and
 // releases the hop. It ends early when a newer Request uses the leg's id there.
-func (s *server) deliver(ctx context.Context, handle *Handle, conn *networkservice.Connection) error {
-	r := &retry{target: handle.Target()}
-	s.begin(conn.GetId(), r)
+func (s *server) deliver(ctx context.Context, r *retry, handle *Handle, conn *networkservice.Connection) error {
 	defer s.ended(conn.GetId(), r)
 	defer func() { handle.Release() }()
 	logger := log.FromContext(ctx).WithField("connection", conn.GetId())
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeRetry)
-	defer cancel()
-	for {
+	ctx = context.WithoutCancel(ctx)
+	for end := time.Now().Add(closeRetry); ; {
 		err := s.closeOnce(ctx, r, handle, conn.Clone())
 		if _, lost := errors.AsType[*TransportError](err); !lost {
 			return err
 		}
-		if !s.pause(ctx, closePause) {
+		if s.claimed(r) {
+			end = time.Now().Add(closeRetry) // the time in which it may not be sent does not count
+		}
+		if time.Now().After(end) || !s.pause(ctx, closePause) {
 			logger.Infof("close: given up: %v", err)
 			return nil
 		}
-		next, ok := s.again(ctx, r, handle)
-		if !ok {
+		var ok bool
+		if handle, ok = s.again(ctx, r, handle); !ok {
 			logger.Info("close: given up for a newer request")
 			return nil
 		}
-		handle = next
 	}
 }
 

@@ -146,7 +146,9 @@ func (c *conn) over() bool {
 func (p *Pool) renewNow(old *conn, why string) {
 	if fresh := p.succeed(old); fresh != nil {
 		old.hop.log.Infof("renewing the connection: %s", why)
-		p.background(func() { p.retire(old, fresh) })
+		if !p.background(func() { p.retire(old, fresh) }) {
+			old.close()
+		}
 	}
 }
 

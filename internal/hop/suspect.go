@@ -50,7 +50,8 @@ func (h *Handle) Suspect() {
 	}
 	if !h.pool.background(func() {
 		defer func() { <-c.examining }()
-		h.pool.alive(h.pool.ctx, c)
+		// Not the pool's context: its end is no answer.
+		h.pool.alive(context.WithoutCancel(h.pool.ctx), c)
 	}) {
 		<-c.examining
 	}

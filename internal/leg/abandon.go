@@ -222,13 +222,12 @@ func (l *Leg) forsaken() {
 	})
 }
 
-// keep remembers a good request and its answer. The caller has the turn.
-func (l *Leg) keep(request *networkservice.NetworkServiceRequest, answer *networkservice.Connection) {
+// keep remembers the answer to a good request. The caller has the turn.
+func (l *Leg) keep(answer *networkservice.Connection) {
 	if !l.kept.Set() {
 		l.kept = packed.Pack(answer)
 	}
 	l.answer, l.kept = l.kept, packed.Message[*networkservice.Connection]{}
-	l.request = packed.Pack(&networkservice.NetworkServiceRequest{MechanismPreferences: request.GetMechanismPreferences()})
 	l.established = true
 	l.good.Add(1)
 }

@@ -2,6 +2,7 @@ package leg
 
 import (
 	"context"
+	"time"
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
 
@@ -12,6 +13,8 @@ type (
 	legKey    struct{}
 	reasonKey struct{}
 	closeKey  struct{}
+
+	patienceKey struct{}
 )
 
 type reason int
@@ -52,6 +55,9 @@ func Reselecting(ctx context.Context) bool { return ctx.Value(reasonKey{}) == re
 // Expired tells a Close because the tokens ran out from the client's own.
 func Expired(ctx context.Context) bool { return ctx.Value(reasonKey{}) == expired }
 
+// Retried tells that a Close has been tried before.
+func Retried(ctx context.Context) bool { return ctx.Value(reasonKey{}) == retried }
+
 // HandedOver tells a Close that is for this process alone: the far side's leg
 // goes on under another connection.
 func HandedOver(ctx context.Context) bool { return ctx.Value(reasonKey{}) == handedOver }
@@ -63,8 +69,17 @@ func withClosing(ctx context.Context, c *closing) context.Context {
 	return context.WithValue(ctx, closeKey{}, c)
 }
 
-// Retried tells that a Close has been tried before.
-func Retried(ctx context.Context) bool { return ctx.Value(reasonKey{}) == retried }
+func withPatience(ctx context.Context) context.Context {
+	return context.WithValue(ctx, patienceKey{}, time.Now().Add(closePatience))
+}
+
+// Patience is until when a Close may hold its caller.
+func Patience(ctx context.Context) time.Time {
+	if until, ok := ctx.Value(patienceKey{}).(time.Time); ok {
+		return until
+	}
+	return time.Now().Add(closePatience)
+}
 
 // CloseBegun is called by the first element that changes something for a Close.
 // One that was refused before leaves the leg as it is.

@@ -11,19 +11,21 @@
 // What is promised, per connection id:
 //
 //   - One Request or Close at a time, in the order of arrival. Waiting for one's
-//     turn ends with the caller's context.
+//     turn ends with the caller's context; a Close waits for a second and then goes
+//     on behind its caller.
 //   - A failed first Request leaves nothing behind; a failed refresh leaves the
 //     leg exactly as it was.
-//   - Close always frees what is kept here, whatever the far side says. A Close
-//     for an unknown connection is passed on if its path leads on.
+//   - Close always frees what is kept here, whatever the far side says; one that an
+//     element refuses before anything is done (CloseBegun) frees nothing. A Close for
+//     an unknown connection is passed on if its path leads on.
 //   - A Request runs on behind a caller that gives up, for a while. An abandoned
 //     refresh is kept; an abandoned first Request is taken over by whoever asks
 //     again, or closed at the far side when its late answer comes (abandon.go).
 //   - A Close that was made before the last good Request is ignored.
 //   - RESELECT_REQUESTED closes the old leg first; the elements below can tell
 //     that Close by Reselecting.
-//   - A leg whose previous hop's token runs out is closed, one request's time
-//     before the end.
+//   - A leg whose previous hop's token runs out, or our own, is closed, one request's
+//     time before the end.
 //   - Rerequest sends the leg's own copy of the last good request again, with the
 //     same ids; the elements below can tell it by InPlace.
 //
@@ -69,8 +71,8 @@ type Leg struct {
 	// answered is the last answer to somebody downstream, if a re-request in place
 	// has brought something else since.
 	answered packed.Message[*networkservice.Connection]
-	// incoming is the request that is under way. The elements that share it with
-	// us put tokens into it and change nothing else.
+	// incoming is the request that is under way, as it arrived but for tokens, also
+	// when it has failed. When it has not, the elements behind have changed it.
 	incoming *networkservice.NetworkServiceRequest
 	// caller is who sent it: the peer and the call's metadata, which carry the
 	// certificate and the token that the elements below look at.
@@ -79,8 +81,8 @@ type Leg struct {
 	server networkservice.NetworkServiceServer
 	// memory is what the elements below remember of the leg, by type.
 	memory map[any]any
-	// expiry is the timer of the previous hop's token, armed counts how often it
-	// was set or stopped.
+	// expiry is the timer of the leg's end, armed counts how often it was set or
+	// stopped.
 	expiry *time.Timer
 	armed  int
 	// early is how long before its token's end the leg ends.
@@ -96,7 +98,7 @@ type Leg struct {
 	abandoned bool
 	// behind is the newest Close that goes on behind its caller. Guarded by the
 	// table's lock.
-	behind *networkservice.Connection
+	behind *waitingClose
 	// origin is under what the table's first has the leg, if it has.
 	origin *origin
 

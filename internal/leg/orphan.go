@@ -44,7 +44,7 @@ func (s *server) closeOrphan(ctx context.Context, l *Leg, conn *networkservice.C
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(closePatience):
+	case <-time.After(time.Until(Patience(ctx))):
 		log.FromContext(ctx).Info("leg: closing a connection of an earlier process behind the caller")
 		return nil
 	}

@@ -19,9 +19,9 @@ const (
 	// closeTimeout bounds a Close that nobody waits for: as long as the SDK gives a
 	// caller's own try.
 	closeTimeout = 15 * time.Second
-	// closePatience is how long a Close waits for a Request that is in flight before
-	// it goes on behind its caller: the hop may be down, and a client that leaves
-	// has no use for that.
+	// closePatience is how long a Close holds its caller in all. Then it goes on
+	// behind: a Request may be in flight, the hop or a registry down, and a client that
+	// leaves has no use for that.
 	closePatience = time.Second
 )
 
@@ -59,6 +59,7 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 	}
 	arrived := expiryBeforeUs(request.GetConnection())
 	l.incoming = request
+	asked := packed.Pack(&networkservice.NetworkServiceRequest{MechanismPreferences: request.GetMechanismPreferences()})
 	defer func() { l.incoming = nil }()
 	early := requestTime(ctx)
 	conn, err := next.Server(ctx).Request(run, request)
@@ -66,7 +67,8 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 		return nil, err
 	}
 	conn.State = networkservice.State_UP
-	l.keep(request, conn)
+	l.keep(conn)
+	l.request = asked
 	l.caller, l.server, l.arrived = callerOf(ctx), next.Server(ctx), arrived
 	l.answered = packed.Message[*networkservice.Connection]{}
 	l.early = early
@@ -101,13 +103,15 @@ func (l *Leg) closeOld(ctx context.Context) {
 }
 
 func (s *server) Close(ctx context.Context, conn *networkservice.Connection) (*emptypb.Empty, error) {
-	waiting, cancel := context.WithTimeout(ctx, closePatience)
+	ctx = withPatience(ctx)
+	waiting, cancel := context.WithDeadline(ctx, Patience(ctx))
 	defer cancel()
 	l, err := s.table.enter(waiting, conn.GetId(), conn.GetNextPathSegment() != nil)
 	if err != nil {
-		// A Request is still in flight; what the caller wants is clear all the same.
-		log.FromContext(ctx).Infof("leg: an earlier request is in flight, closing behind the caller")
-		s.table.closeBehind(conn)
+		// Another call has the turn, most often a Request in flight; what the caller
+		// wants is clear all the same.
+		log.FromContext(ctx).Debugf("leg: an earlier call goes on, closing behind the caller")
+		s.closeBehind(ctx, conn)
 		return new(emptypb.Empty), nil
 	}
 	if l == nil {
@@ -178,14 +182,13 @@ func (l *Leg) Rerequest(ctx context.Context, known *networkservice.Connection) e
 	}
 	defer stop()
 	ctx = withReason(withLeg(l.caller.context(ctx), l), inPlace)
-	request := l.again(known)
-	conn, err := l.server.Request(ctx, request)
+	conn, err := l.server.Request(ctx, l.again(known))
 	if err != nil {
 		return fmt.Errorf("leg: re-request: %w", err)
 	}
 	conn.State = networkservice.State_UP
 	last := l.answer
-	l.keep(request, conn)
+	l.keep(conn)
 	l.startExpiry(conn) // our own token is new
 	if !l.answered.Set() && !proto.Equal(essence(last.Unpack()), essence(conn)) {
 		// Whoever is downstream refreshes with what it was answered last.

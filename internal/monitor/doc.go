@@ -2,9 +2,10 @@
 // of the connections that go through this proxy, and when.
 //
 // The table holds what the subscribers have been told of each leg. It changes by
-// three things only: the answer to a Request, a Close, and a word of the far
-// side, which a relay brings (relay.go). A transport that breaks is none of
-// them; what is made of its silence is the relay's affair.
+// the answer to a Request, a Close, and a word of the far side, which a relay brings
+// (relay.go). A transport that breaks is none of them: what is made of its silence is
+// the relay's affair, which tells the loss when the grace is over, and that of the
+// stopgap, which answers in an outage.
 //
 // What is promised:
 //

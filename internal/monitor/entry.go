@@ -37,11 +37,12 @@ type entry struct {
 	// answers counts the Requests that succeeded, answered is when the last did.
 	answers  int
 	answered time.Time
-	// lost is since when the leg's stream is not open, or zero.
+	// lost is since when the leg's stream is not open, or zero. An answer is as good as
+	// a stream.
 	lost time.Time
-	// owed is set while a refresh that was answered for the far side has not
-	// been delivered to it.
-	owed bool
+	// owed is the number of the refresh that was answered for the far side and has not
+	// been delivered to it, or 0. They are counted by debts.
+	owed, debts int
 }
 
 // begin notes that a Request of the leg is in flight.
@@ -80,7 +81,7 @@ func (t *Table) answered(e *entry, told *networkservice.Connection, owner string
 	t.mu.Lock()
 	defer t.unlock()
 	before := e.told
-	e.inFlight, e.closed, e.owed = false, false, false
+	e.inFlight, e.closed, e.owed = false, false, 0
 	e.owner = owner
 	if !e.lost.IsZero() {
 		// What was held is from a stream that has ended: what it meant, the
@@ -131,7 +132,7 @@ func (t *Table) unwatch(id string) {
 	var old *relay
 	if e != nil {
 		old, e.relay = e.relay, nil
-		e.closed, e.owed = true, false
+		e.closed, e.owed = true, 0
 		e.dropDoubt()
 	}
 	t.mu.Unlock()
@@ -183,11 +184,11 @@ func (t *Table) resume(r *relay, w word, answers int) (shown bool) {
 		return true // the relay is about to end
 	}
 	e.answerFor(w)
+	told := e.told.Unpack()
+	if !sameLeg(told, w.conn) {
+		return false // the Request in flight may be for it: then the next stream shows the leg
+	}
 	if !e.inFlight {
-		told := e.told.Unpack()
-		if !sameLeg(told, w.conn) {
-			return false
-		}
 		stale := e.state != networkservice.State_DOWN && older(told, w.conn)
 		if (stale || e.answers != answers) && fold(told, w) {
 			return false

@@ -33,13 +33,17 @@ func (r *relay) closeGhost(far *networkservice.Connection) {
 	}
 	r.ghost = ghost.GetNextPathSegment().GetId()
 	r.logger().Info("closing what a lost request has left at the far side")
-	r.table.background(func(ctx context.Context) {
+	upstream := r.hop.Retain() // the relay may end before the Close does
+	if !r.table.background(func(ctx context.Context) {
+		defer upstream.Release()
 		ctx, cancel := context.WithTimeout(ctx, ghostTimeout)
 		defer cancel()
-		if _, err := networkservice.NewNetworkServiceClient(r.hop).Close(ctx, ghost); err != nil {
+		if _, err := networkservice.NewNetworkServiceClient(upstream).Close(ctx, ghost); err != nil {
 			r.logger().Warnf("closing what a lost request has left: %v", err)
 		}
-	})
+	}) {
+		upstream.Release()
+	}
 }
 
 // ghost returns what is to be closed, or nil if the far side's connection is the
@@ -59,15 +63,17 @@ func (t *Table) ghost(r *relay, far *networkservice.Connection) *networkservice.
 	return told
 }
 
-// background runs f on a goroutine of the table, unless that has ended.
-func (t *Table) background(f func(ctx context.Context)) {
+// background runs f on a goroutine of the table. Once that has ended it does not, and
+// returns false.
+func (t *Table) background(f func(ctx context.Context)) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.done {
-		return
+		return false
 	}
 	t.wg.Go(func() {
 		defer guard.Recover(t.ctx, "a goroutine of the monitor")
 		f(t.ctx)
 	})
+	return true
 }

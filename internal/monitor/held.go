@@ -47,7 +47,7 @@ func (t *Table) weigh(e *entry, w word) {
 // answerFor takes a far side that asks for a refresh for one that has it, while one is
 // owed to it: it has been asked for downstream, and is on its way.
 func (e *entry) answerFor(w word) {
-	if e.owed && w.conn.GetState() == networkservice.State_REFRESH_REQUESTED {
+	if e.owed != 0 && w.conn.GetState() == networkservice.State_REFRESH_REQUESTED {
 		w.conn.State = networkservice.State_UP
 	}
 }

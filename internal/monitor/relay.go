@@ -53,7 +53,7 @@ type relay struct {
 	// answers has a token when a Request of the leg has succeeded.
 	answers chan struct{}
 
-	// Used by the relay's own goroutine alone.
+	// Used by one of the relay's goroutines at a time.
 	lastWord time.Time     // when the far side last said that the leg is there
 	unheard  bool          // a stream that showed the leg has ended, and no other has begun
 	quiet    bool          // the last stream was too short for a line, or ended for our own sake

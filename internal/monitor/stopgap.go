@@ -111,10 +111,12 @@ func (e *entry) nearsEnd(grace time.Duration) bool {
 func (t *Table) owe(e *entry, l *leg.Leg) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.done || e.owed || l == nil {
+	if t.done || e.owed != 0 || l == nil {
 		return
 	}
-	e.owed = true
+	e.debts++
+	e.owed = e.debts
+	debt := e.owed
 	left := t.graceLeft(e)
 	t.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(t.ctx, left)
@@ -123,11 +125,11 @@ func (t *Table) owe(e *entry, l *leg.Leg) {
 		for pause := deliveryPause; ; pause = min(2*pause, maxDeliveryPause) {
 			select {
 			case <-ctx.Done():
-				t.settleDebt(e)
+				t.settleDebt(e, debt)
 				return
 			case <-time.After(pause):
 			}
-			known := t.owedState(e)
+			known := t.owedState(e, debt)
 			if known == nil {
 				return
 			}
@@ -137,18 +139,21 @@ func (t *Table) owe(e *entry, l *leg.Leg) {
 	})
 }
 
-// owedState returns what is known of a leg whose refresh is still owed, or nil.
-func (t *Table) owedState(e *entry) *networkservice.Connection {
+// owedState returns what is known of a leg whose refresh of that number is still owed, or
+// nil.
+func (t *Table) owedState(e *entry, debt int) *networkservice.Connection {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !e.owed {
+	if e.owed != debt {
 		return nil
 	}
 	return e.told.Unpack()
 }
 
-func (t *Table) settleDebt(e *entry) {
+func (t *Table) settleDebt(e *entry, debt int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e.owed = false
+	if e.owed == debt {
+		e.owed = 0
+	}
 }

@@ -63,7 +63,11 @@ type known struct {
 // widely has thousands of legs unpacked.
 func (s *subscriber) initial() *networkservice.ConnectionEvent {
 	state := make(map[string]*networkservice.Connection)
+	id := keyOf(s.selector)
 	for _, k := range s.known {
+		if !k.told.Contains(id) {
+			continue // of thousands that do not have the one id
+		}
 		told := k.told.Unpack()
 		switch {
 		case !s.wants(told):

@@ -126,7 +126,7 @@ func (t *Table) limit() int { return backlog + len(t.legs) }
 // queued events point to it. The caller holds mu.
 func (t *Table) tell(e *entry, conn *networkservice.Connection) {
 	if conn.GetState() == networkservice.State_DOWN {
-		e.owed = false // nothing is requested behind a DOWN that was told
+		e.owed = 0 // nothing is requested behind a DOWN that was told
 	}
 	t.know(e, conn)
 	t.send(networkservice.ConnectionEventType_UPDATE, e, conn)

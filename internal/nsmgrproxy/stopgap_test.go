@@ -189,3 +189,25 @@ func TestContract_RefreshThatWasAskedForInAnOutageIsAnsweredToo(t *testing.T) {
 		s.nothing("and not told again")
 	})
 }
+
+// A forwarder sends its preferences with each refresh, with the addresses that the
+// proxy translates.
+func TestContract_RefreshWithItsPreferencesInAnOutageIsAnsweredToo(t *testing.T) {
+	inBubble(t, func(w *world) {
+		s, conn := w.watched(1)
+		defer s.end()
+		w.wire.Refuse(farAddr, true)
+		w.wire.Cut(farAddr)
+		refresh := again(conn)
+		refresh.MechanismPreferences = newRequest(1).GetMechanismPreferences()
+		require.NotEmpty(w, refresh.GetMechanismPreferences()[0].GetParameters())
+		_, err := w.request(refresh)
+		require.NoError(w, err)
+		s.up()
+		w.wire.Refuse(farAddr, false)
+		time.Sleep(10 * time.Second)
+		require.Len(w, w.far.Requests(), 2, "delivered")
+		delivered := w.far.Requests()[1].GetMechanismPreferences()[0].GetParameters()
+		require.Equal(w, w.far.Requests()[0].GetMechanismPreferences()[0].GetParameters(), delivered, "translated once, not twice")
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
@@ -276,5 +277,44 @@ func TestFloating_EndpointThatMovedToAnotherDomainIsFollowed(t *testing.T) {
 			}
 		}
 		require.Len(w, w.far.Conns(), 2)
+	})
+}
+
+// A Close that waited for a refresh, both the first that a restarted proxy hears of the
+// connection, goes through when that fails.
+func TestCloseAfterARestartBehindARefreshThatFails(t *testing.T) {
+	inBubble(t, func(w *world) {
+		conn := w.establish(1)
+		w.stop()
+		w.wire.Refuse(farAddr, true)
+		w.wire.Cut(farAddr)
+		w.start()
+		w.cc.ResetConnectBackoff()
+		go func() { _, _ = w.request(again(conn)) }()
+		synctest.Wait()
+		require.NoError(w, w.close(conn))
+		time.Sleep(callTime)
+		w.wire.Refuse(farAddr, false)
+		time.Sleep(20 * time.Second)
+		require.Len(w, w.far.Closes(), 1)
+		require.Empty(w, w.far.Conns())
+		require.Zero(w, nsmgrproxy.HeldBy(w.chain).Legs)
+	})
+}
+
+// Two Closes of one connection go on behind their callers while its far side moves: the
+// first gives way to the second, and leaves no hop in use.
+func TestClose_ThatGivesWayLeavesNoHop(t *testing.T) {
+	inBubble(t, func(w *world) {
+		defer w.serve(otherAddr, w.far.Register)()
+		conn := w.establish(1)
+		w.wire.Refuse(farAddr, true)
+		w.wire.Cut(farAddr)
+		require.NoError(w, w.close(conn))
+		require.NoError(w, w.close(conn))
+		w.remote.set(endpointName, "tcp://"+otherAddr)
+		time.Sleep(5 * time.Minute)
+		require.Len(w, w.far.Closes(), 1)
+		require.Zero(w, w.wire.Open(otherAddr), "a hop that nobody uses is closed")
 	})
 }

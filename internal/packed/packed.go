@@ -59,6 +59,12 @@ func (p Message[M]) Size() int {
 	return len(p.bytes)
 }
 
+// Contains tells, without unpacking it, whether the text may be in the message. If not,
+// none of its strings is that.
+func (p Message[M]) Contains(text string) bool {
+	return p.kind == copied || p.kind == encoded && bytes.Contains(p.bytes, []byte(text))
+}
+
 // Into makes m the same as what was packed.
 func (p Message[M]) Into(m M) {
 	proto.Reset(m)
