@@ -37,7 +37,7 @@ type crowd struct {
 	testing.TB
 	endpoint *domain
 	cc       *grpc.ClientConn
-	far      *indexed
+	far      *lbtest.Far
 	relays   []*lbtest.Relay
 	sub      *subscriber
 	conns    []*networkservice.Connection
@@ -46,7 +46,7 @@ type crowd struct {
 func newCrowd(t testing.TB, kind string, connections, remotes int) *crowd {
 	t.Helper()
 	client, endpoint := newDomains(t)
-	c := &crowd{TB: t, endpoint: endpoint, far: newIndexed(), conns: make([]*networkservice.Connection, connections)}
+	c := &crowd{TB: t, endpoint: endpoint, far: lbtest.NewFar(), conns: make([]*networkservice.Connection, connections)}
 	outbound := newProxy(t, client, "outbound")
 	outbound.start(t, kind)
 	farAddr, _ := endpoint.serve(t, c.far.Register, grpc.MaxConcurrentStreams(uint32(2*connections)))
@@ -220,7 +220,7 @@ func BenchmarkResume(b *testing.B) {
 	}{{ours, 1000}, {stock, 1000}, {ours, 2000}} {
 		b.Run(fmt.Sprintf("%s/%d", run.kind, run.connections), func(b *testing.B) {
 			c := newCrowd(b, run.kind, run.connections, 1)
-			require.Eventually(b, func() bool { return c.far.watched() == run.connections }, patience, tick)
+			require.Eventually(b, func() bool { return c.far.Watched() == run.connections }, patience, tick)
 			require.Eventually(b, func() bool { return c.sub.count() > run.connections }, patience, tick)
 			if run.kind == stock {
 				c.cutStock(b)
@@ -234,7 +234,7 @@ func BenchmarkResume(b *testing.B) {
 				c.cut(b)
 				cuts++
 			}
-			require.Equal(b, run.connections, c.far.watched())
+			require.Equal(b, run.connections, c.far.Watched())
 			require.EqualValues(b, 1, dialled)
 			require.Equal(b, dialled+cuts, c.accepted(), "one dial for each cut")
 			require.Zero(b, c.sub.count(), "no event")
@@ -252,8 +252,8 @@ func (c *crowd) cut(b *testing.B) {
 	b.Helper()
 	began := time.Now()
 	c.relays[0].CutAll()
-	require.Eventually(b, func() bool { return len(c.far.openedAfter(began)) == len(c.conns) }, patience, 10*tick)
-	opened := c.far.openedAfter(began)
+	require.Eventually(b, func() bool { return len(c.far.OpenedAfter(began)) == len(c.conns) }, patience, 10*tick)
+	opened := c.far.OpenedAfter(began)
 	worst := opened[len(opened)-1].Sub(began)
 	b.ReportMetric(ms(opened[len(opened)/2].Sub(began)), "median-ms")
 	b.ReportMetric(ms(worst), "worst-ms")
@@ -274,7 +274,7 @@ func (c *crowd) cutStock(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(downs), "DOWNs")
-	b.ReportMetric(float64(len(c.far.openedAfter(began))), "watched-again")
+	b.ReportMetric(float64(len(c.far.OpenedAfter(began))), "watched-again")
 }
 
 // deaths is how many are compared.
@@ -309,11 +309,11 @@ func BenchmarkDeath(b *testing.B) {
 func (c *crowd) death(b *testing.B) time.Duration {
 	b.Helper()
 	require.NoError(b, c.refresh(0))
-	require.Eventually(b, func() bool { return c.far.watched() == 1 && slices.Contains(c.sub.peek(), up) }, patience, tick)
+	require.Eventually(b, func() bool { return c.far.Watched() == 1 && slices.Contains(c.sub.peek(), up) }, patience, tick)
 	time.Sleep(10 * tick) // stock opens another stream for each Request
 	c.sub.take()
 	began := time.Now()
-	c.far.die(c.conns[0].GetPath().GetPathSegments()[outboundIndex].GetId())
+	c.far.Die(c.conns[0].GetPath().GetPathSegments()[outboundIndex].GetId())
 	for c.sub.count() == 0 && time.Since(began) < patience {
 		time.Sleep(tick / 50)
 	}

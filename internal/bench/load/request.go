@@ -9,13 +9,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/bench/neighbours"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/lbtest"
 )
-
-// filler has the length of a token: the size of messages is part of their cost.
-// Nobody on this wire looks into the tokens of a path.
-const filler = "eyJhbGciOiJFUzI1NiIsInR5cCI6IkpXVCJ9." +
-	"eyJzdWIiOiJzcGlmZmU6Ly9uc20ub25lL2ZvcndhcmRlciIsImF1ZCI6WyJzcGlmZmU6Ly9uc20ub25lL25zbWdyLXByb3h5Il0sImV4cCI6MTcwMDAwMDAwMH0." +
-	"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 
 // fillerLifetime is longer than a run.
 const fillerLifetime = 10 * time.Minute
@@ -32,7 +27,7 @@ func newRequest(n int, role neighbours.Role) *networkservice.NetworkServiceReque
 		path.PathSegments = append(path.PathSegments, &networkservice.PathSegment{
 			Name:    name,
 			Id:      fmt.Sprintf("00000000-0000-0000-%04d-%012d", i, n),
-			Token:   filler,
+			Token:   lbtest.Token,
 			Expires: timestamppb.New(time.Now().Add(fillerLifetime)),
 		})
 	}

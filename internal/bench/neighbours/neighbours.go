@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/identity/identitytest"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/lbtest"
 )
 
 // Role is the side of a path that the proxy stands on.
@@ -122,11 +123,7 @@ func (n *Neighbours) listen(role Role, farSide, registries *Identity) error {
 	if err = free.Close(); err != nil {
 		return err
 	}
-	token, _, err := farSide.Tokens(nil)
-	if err != nil {
-		return err
-	}
-	if n.Far, err = n.serve(newFar(token).register, farSide.serverOptions(&n.handshakes), &n.connections, &n.open); err != nil {
+	if n.Far, err = n.serve(lbtest.NewFar().Register, farSide.serverOptions(&n.handshakes), &n.connections, &n.open); err != nil {
 		return err
 	}
 	tcp := func(host string) string { return (&url.URL{Scheme: "tcp", Host: host}).String() }
