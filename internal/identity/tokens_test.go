@@ -133,10 +133,21 @@ func BenchmarkToken(b *testing.B) {
 			_, _, _ = tokens.sign(nil)
 		}
 	})
-	b.Run("given again", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			_, _, _ = tokens.get(nil)
-		}
-	})
+	for _, peers := range []int{1, 10_000} {
+		b.Run(fmt.Sprintf("given again/peers=%d", peers), func(b *testing.B) {
+			tokens := newTokens(own, lifetime)
+			infos := make([]credentials.AuthInfo, peers)
+			for n := range infos {
+				infos[n] = credentials.TLSInfo{State: tls.ConnectionState{PeerCertificates: []*x509.Certificate{{
+					Raw: fmt.Appendf(nil, "certificate %d", n), NotAfter: time.Now().Add(time.Hour),
+				}}}}
+				tokens.entry(infos[n])
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				// The one of the last: what is asked for is whether the others matter.
+				_, _, _ = tokens.get(infos[peers-1])
+			}
+		})
+	}
 }
