@@ -63,7 +63,7 @@ func parse(args []string, errOut io.Writer) (*settings, error) {
 	flags.StringVar(&s.earlier, "earlier", "",
 		"put results of earlier runs, `files` of --json, comma-separated, before these; --legs \"\" measures none")
 	flags.StringVar(&s.proxy, "proxy", "", "measure this nsmgr-proxy `binary` instead of building one")
-	flags.StringVar(&s.profiles, "profiles", "", "write profiles of each run into this `folder`: CPU of refreshes, heap, goroutines")
+	flags.StringVar(&s.profiles, "profiles", "", "write profiles of each run into this `folder`: CPU of refreshes, heap, goroutines, and then of waiting for locks and in general")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}

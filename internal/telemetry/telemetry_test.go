@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -187,6 +188,15 @@ func TestProfiles(t *testing.T) {
 	require.NoError(t, answer.Body.Close())
 	require.Equal(t, http.StatusOK, answer.StatusCode)
 	require.Contains(t, string(body), "goroutine profile")
+	for _, name := range []string{"mutex", "block"} {
+		for query, want := range map[string]int{"": http.StatusBadRequest, "?seconds=1": http.StatusOK} {
+			answer, err = client.Get("http://" + addr + "/debug/pprof/" + name + query)
+			require.NoError(t, err)
+			require.NoError(t, answer.Body.Close())
+			require.Equal(t, want, answer.StatusCode, "%s%s", name, query)
+		}
+	}
+	require.Zero(t, runtime.SetMutexProfileFraction(-1), "recorded only while it is asked for")
 	stop()
 	_, err = client.Get("http://" + addr + "/debug/pprof/")
 	require.Error(t, err)

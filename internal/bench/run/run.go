@@ -30,8 +30,8 @@ type Options struct {
 	Programs Programs
 	// CountsOnly leaves out what takes time and only serves the figures.
 	CountsOnly bool
-	// Profiles is a folder for a CPU profile of refreshes and a heap profile, or
-	// empty. Taking them costs the proxy something.
+	// Profiles is a folder for profiles, or empty. Taking those of CPU costs the
+	// proxy something; those of waiting are taken when everything is measured.
 	Profiles string
 	// Progress is told how far it is. It is called from several goroutines.
 	Progress func(what string, done, of int)

@@ -2,9 +2,11 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/bench/load"
@@ -54,7 +56,10 @@ func (r *runner) run(ctx context.Context) error {
 	if err := r.idle(ctx); err != nil {
 		return err
 	}
-	return r.finish(ctx, l)
+	if err := r.finish(ctx, l); err != nil {
+		return err
+	}
+	return r.contention(ctx, l)
 }
 
 // load makes a load of so many legs with numbers from first on.
@@ -207,6 +212,33 @@ func (r *runner) shape(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// contention goes on refreshing, when everything is measured, for profiles of who
+// waits for whom, if they are wanted. Records of that would be part of the figures.
+func (r *runner) contention(ctx context.Context, l *load.Load) error {
+	if r.options.Profiles == "" {
+		return nil
+	}
+	kinds := []string{"mutex", "block"}
+	saved := make(chan error, len(kinds))
+	for _, kind := range kinds {
+		go func() { saved <- r.proxy.save(ctx, fmt.Sprintf("%s?seconds=%d", kind, profileTime/time.Second), r.file(kind)) }()
+	}
+	refreshing, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for refreshing.Err() == nil {
+			l.Refresh(refreshing)
+		}
+	})
+	var err error
+	for range kinds {
+		err = errors.Join(err, <-saved)
+	}
+	stop()
+	wg.Wait()
+	return err
 }
 
 func (r *runner) cpu() time.Duration {
