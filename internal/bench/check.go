@@ -15,13 +15,20 @@ func check(results []*run.Result) error {
 	var faults []error
 	for _, r := range results {
 		name := fmt.Sprintf("%s, %s, %s", r.Subject, r.Role, r.Mode)
+		if r.Storm != nil {
+			name += ", " + string(r.Storm.Storm)
+		}
 		want := func(what string, want, got int) {
 			if got != want {
 				faults = append(faults, fmt.Errorf("bench: %s: %s: %d, want %d", name, what, got, want))
 			}
 		}
-		refreshes := r.Legs * r.Rounds
 		want("errors", 0, r.Errors)
+		if r.Storm != nil {
+			checkStorm(r, want)
+			continue
+		}
+		refreshes := r.Legs * r.Rounds
 		want("refreshes", refreshes, r.Refreshes)
 		switch r.Subject {
 		case run.Stock:
@@ -56,4 +63,24 @@ func check(results []*run.Result) error {
 		}
 	}
 	return errors.Join(faults...)
+}
+
+// checkStorm holds the counts of a storm against what they have to be.
+func checkStorm(r *run.Result, want func(what string, want, got int)) {
+	if r.Subject == run.Stock {
+		// That it tells each leg as DOWN, and watches none again, shows that the
+		// counting bites.
+		want("DOWNs", r.Legs, r.Downs)
+		want("legs missing", r.Legs, r.Storm.Missing)
+		return
+	}
+	want("DOWNs", 0, r.Downs)
+	want("other events", 0, r.Others)
+	want("legs missing", 0, r.Storm.Missing)
+	want("monitor streams", r.Legs, r.Streams)
+	dials := 1
+	if r.Storm.Storm == run.Subscribe {
+		dials = 0
+	}
+	want("upstream dials", dials, r.Storm.Dials)
 }

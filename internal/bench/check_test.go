@@ -61,3 +61,33 @@ func TestCheckOfTheOthers(t *testing.T) {
 	stock.ConnectionsFirst, stock.ConnectionsRefresh = 10, 20
 	require.NoError(t, check([]*run.Result{stock}))
 }
+
+func TestCheckOfStorms(t *testing.T) {
+	storm := func(subject run.Subject, kind run.Storm, dials int) *run.Result {
+		return &run.Result{
+			Subject: subject, Role: neighbours.Outbound, Mode: load.Shared, Legs: 10,
+			Counts: run.Counts{Streams: 10}, Storm: &run.Weather{Storm: kind, Dials: dials},
+		}
+	}
+	require.NoError(t, check([]*run.Result{
+		storm(run.Ours, run.Cut, 1), storm(run.Ours, run.Establish, 1), storm(run.Floor, run.Establish, 1), storm(run.Ours, run.Subscribe, 0),
+	}))
+	for what, spoil := range map[string]func(*run.Result){
+		"errors":          func(r *run.Result) { r.Errors++ },
+		"DOWNs":           func(r *run.Result) { r.Downs++ },
+		"other events":    func(r *run.Result) { r.Others++ },
+		"legs missing":    func(r *run.Result) { r.Storm.Missing++ },
+		"monitor streams": func(r *run.Result) { r.Streams++ },
+		"upstream dials":  func(r *run.Result) { r.Storm.Dials++ },
+	} {
+		r := storm(run.Ours, run.Cut, 1)
+		spoil(r)
+		err := check([]*run.Result{r})
+		require.ErrorContains(t, err, "ours, outbound, shared, cut: "+what)
+		require.NotContains(t, err.Error(), "\n", what)
+	}
+	stock := storm(run.Stock, run.Cut, 0)
+	require.ErrorContains(t, check([]*run.Result{stock}), "DOWNs: 0, want 10")
+	stock.Downs, stock.Storm.Missing = 10, 10
+	require.NoError(t, check([]*run.Result{stock}))
+}

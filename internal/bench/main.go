@@ -111,7 +111,7 @@ func (s *settings) results(ctx context.Context, errOut io.Writer) ([]*run.Result
 			results = append(results, earlier...)
 		}
 	}
-	if len(s.legs) == 0 {
+	if len(s.legs) == 0 && len(s.storms) == 0 {
 		return results, nil
 	}
 	programs, remove, err := s.programs(ctx, errOut)

@@ -35,8 +35,11 @@ func TestCheck(t *testing.T) {
 	require.Equal(t, done, status, errOut.String())
 	var results []*run.Result
 	require.NoError(t, json.Unmarshal(out.Bytes(), &results))
-	require.Len(t, results, 2*2*2+1, "stock once")
+	require.Len(t, results, 2*2*2+1+2+2+2, "stock once, and once in a storm; the floor not in a cut")
 	for _, r := range results {
+		if r.Storm != nil {
+			continue
+		}
 		require.Positive(t, r.CPUPerRefresh, "%s", r.Subject)
 		require.Positive(t, r.P50, "%s", r.Subject)
 	}
@@ -69,7 +72,7 @@ func TestMeasuresOne(t *testing.T) {
 func TestFlags(t *testing.T) {
 	for _, args := range [][]string{
 		{"--legs", "0"}, {"--legs", "1,x"}, {"--rounds", "-1"}, {"--callers", "0"}, {"--repeat", "0"}, {"--idle", "-1s"},
-		{"--only", "theirs"}, {"--mode", "both"}, {"--role", ""}, {"more"}, {"--nonsense"},
+		{"--only", "theirs"}, {"--storm", "hail"}, {"--mode", "both"}, {"--role", ""}, {"more"}, {"--nonsense"},
 	} {
 		var errOut bytes.Buffer
 		require.Equal(t, misused, bench(t.Context(), args, new(bytes.Buffer), &errOut), "%v", args)
@@ -85,6 +88,22 @@ func TestFlags(t *testing.T) {
 	require.Equal(t, []neighbours.Role{neighbours.Inbound}, s.roles)
 	require.Equal(t, 20, s.roundsFor(100))
 	require.Equal(t, fewestRounds, s.roundsFor(10_000))
+
+	s, err = parse([]string{"--storm", "subscribe,cut", "--mode", "shared"}, new(bytes.Buffer))
+	require.NoError(t, err)
+	require.Equal(t, stormCallers, s.callers)
+	require.Equal(t, []setting{
+		{legs: stormLegs, role: neighbours.Outbound, mode: load.Shared, storm: run.Cut, first: true},
+		{legs: burstLegs, role: neighbours.Outbound, mode: load.Shared, storm: run.Subscribe},
+	}, s.all())
+	require.Equal(t, []run.Subject{run.Stock, run.Ours}, s.subjectsFor(s.all()[0]))
+	require.Equal(t, stockLegs, s.optionsFor(s.all()[0], run.Stock).Legs)
+	require.Equal(t, stormLegs, s.optionsFor(s.all()[0], run.Ours).Legs)
+
+	s, err = parse([]string{"--storm", "establish", "--legs", "70", "--callers", "3"}, new(bytes.Buffer))
+	require.NoError(t, err)
+	require.Equal(t, 70, s.all()[0].legs)
+	require.Equal(t, 3, s.callers)
 
 	s, err = parse([]string{"--check", "--legs", "5000", "--repeat", "9", "--idle", "1h"}, new(bytes.Buffer))
 	require.NoError(t, err)

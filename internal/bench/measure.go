@@ -17,40 +17,70 @@ import (
 
 // setting is what the subjects are compared in.
 type setting struct {
-	legs int
-	role neighbours.Role
-	mode load.Mode
+	legs  int
+	role  neighbours.Role
+	mode  load.Mode
+	storm run.Storm // or none
+	first bool
+}
+
+// all are the settings that are asked for.
+func (s *settings) all() []setting {
+	var all []setting
+	add := func(storm run.Storm, legs []int, roles []neighbours.Role, modes []load.Mode) {
+		for _, n := range legs {
+			for _, role := range roles {
+				for _, mode := range modes {
+					all = append(all, setting{legs: n, role: role, mode: mode, storm: storm, first: len(all) == 0})
+				}
+			}
+		}
+	}
+	if len(s.storms) == 0 {
+		add("", s.legs, s.roles, s.modes)
+	}
+	for _, storm := range s.storms {
+		legs := s.legs
+		switch {
+		case len(legs) > 0:
+		case storm == run.Subscribe:
+			legs = []int{burstLegs}
+		default:
+			legs = []int{stormLegs}
+		}
+		add(storm, legs, s.roles, s.modes)
+	}
+	if s.check {
+		for _, storm := range run.Storms() {
+			add(storm, s.legs, []neighbours.Role{neighbours.Outbound}, []load.Mode{load.Shared})
+		}
+	}
+	return all
 }
 
 // measure runs every subject in every setting, turn about, so often as is asked
 // for, and returns the medians, those of one setting one after another.
 func (s *settings) measure(ctx context.Context, programs *run.Programs, errOut io.Writer) ([]*run.Result, error) {
 	ctx = log.WithLog(ctx, log.Empty()) // the load's parts of the SDK are not what it is about
-	var all []setting
-	for _, legs := range s.legs {
-		for _, role := range s.roles {
-			for _, mode := range s.modes {
-				all = append(all, setting{legs, role, mode})
-			}
-		}
-	}
+	all := s.all()
 	of := 0
-	for i := range all {
-		of += len(s.subjectsFor(i)) * s.repeat
+	for _, one := range all {
+		of += len(s.subjectsFor(one)) * s.repeat
 	}
 	var results []*run.Result
 	number := 0
-	for i, one := range all {
+	for _, one := range all {
 		runs := make(map[run.Subject][]*run.Result)
 		for range s.repeat {
-			for _, subject := range s.subjectsFor(i) {
+			for _, subject := range s.subjectsFor(one) {
 				number++
-				p := &progress{out: errOut, title: fmt.Sprintf("[%d/%d] %s, %s, %s, %d legs", number, of, subject, one.role, one.mode, one.legs)}
-				result, err := run.Run(ctx, &run.Options{
-					Subject: subject, Role: one.role, Mode: one.mode,
-					Legs: one.legs, Rounds: s.roundsFor(one.legs), Callers: s.callers, Idle: s.idle,
-					Programs: *programs, CountsOnly: s.check, Profiles: s.profiles, Progress: p.at,
-				})
+				options := s.optionsFor(one, subject)
+				p := &progress{out: errOut, title: fmt.Sprintf("[%d/%d] %s, %s, %s, %d legs", number, of, subject, one.role, one.mode, options.Legs)}
+				if one.storm != "" {
+					p.title += ", " + string(one.storm)
+				}
+				options.Programs, options.Progress = *programs, p.at
+				result, err := run.Run(ctx, options)
 				if err != nil {
 					return nil, fmt.Errorf("%s: %w", p.title, err)
 				}
@@ -58,20 +88,42 @@ func (s *settings) measure(ctx context.Context, programs *run.Programs, errOut i
 				runs[subject] = append(runs[subject], result)
 			}
 		}
-		for _, subject := range s.subjectsFor(i) {
+		for _, subject := range s.subjectsFor(one) {
 			results = append(results, run.Median(runs[subject]))
 		}
 	}
 	return results, nil
 }
 
-// subjectsFor are those of a setting. A check needs stock once, to show that the
-// counting bites; it would take most of the time.
-func (s *settings) subjectsFor(setting int) []run.Subject {
-	if !s.check || setting == 0 {
-		return s.subjects
+func (s *settings) optionsFor(one setting, subject run.Subject) *run.Options {
+	options := &run.Options{
+		Subject: subject, Role: one.role, Mode: one.mode, Storm: one.storm,
+		Legs: one.legs, Callers: s.callers, Idle: s.idle,
+		CountsOnly: s.check, Profiles: s.profiles,
 	}
-	return slices.DeleteFunc(slices.Clone(s.subjects), func(subject run.Subject) bool { return subject == run.Stock })
+	switch {
+	case one.storm == "":
+		options.Rounds = s.roundsFor(one.legs)
+	case subject == run.Stock:
+		options.Legs = min(options.Legs, stockLegs)
+	}
+	return options
+}
+
+// subjectsFor are those of a setting. The floor watches nothing upstream that a cut
+// could end. A check needs stock once, to show that the counting bites, and once in a
+// cut; it would take most of the time.
+func (s *settings) subjectsFor(one setting) []run.Subject {
+	return slices.DeleteFunc(slices.Clone(s.subjects), func(subject run.Subject) bool {
+		switch {
+		case one.storm == run.Cut && subject == run.Floor:
+			return true
+		case s.check && subject == run.Stock:
+			return !one.first && one.storm != run.Cut
+		default:
+			return false
+		}
+	})
 }
 
 // pause is how often a run says how far it is.
@@ -102,6 +154,11 @@ func (p *progress) at(what string, done, of int) {
 }
 
 func (p *progress) end(r *run.Result) {
+	if w := r.Storm; w != nil {
+		_, _ = fmt.Fprintf(p.out, "%s: %.2f s, %d dials, %d DOWNs, %d missing, %d errors\n",
+			p.title, w.Seconds, w.Dials, r.Downs, w.Missing, r.Errors)
+		return
+	}
 	_, _ = fmt.Fprintf(p.out, "%s: %.2f ms of CPU for a refresh, %.0f KiB for a leg, %d errors\n",
 		p.title, r.CPUPerRefresh, r.MemoryPerLeg, r.Errors)
 }

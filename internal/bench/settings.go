@@ -25,6 +25,12 @@ const (
 	// each refresh is seen after one, with each leg with a few.
 	checkedLegs, checkedRounds = 50, 3
 	mostCallers                = 1000
+	// stormLegs and stormCallers are a storm's unless other numbers are asked for, and
+	// burstLegs is how many subscribers join at once.
+	stormLegs, burstLegs, stormCallers = 5000, 1000, 50
+	// stockLegs is as many as the SDK's chain can stand in a storm: each takes half a
+	// MiB and a connection of its own, and a Request the more CPU the more there are.
+	stockLegs = 500
 )
 
 // settings are the flags.
@@ -37,6 +43,7 @@ type settings struct {
 	subjects []run.Subject
 	modes    []load.Mode
 	roles    []neighbours.Role
+	storms   []run.Storm
 	check    bool
 	json     bool
 	plot     string
@@ -49,14 +56,15 @@ func parse(args []string, errOut io.Writer) (*settings, error) {
 	s := new(settings)
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(errOut)
-	legs := flags.String("legs", "300", "how many legs; several `numbers`, comma-separated, are measured in turn")
+	legs := flags.String("legs", "300", "how many legs; several `numbers`, comma-separated, are measured in turn (default 5000 in storms, 1000 subscribers)")
 	flags.IntVar(&s.rounds, "rounds", 0, "how often each leg is refreshed (default as often as gives a figure)")
-	flags.IntVar(&s.callers, "callers", 8, "calls at the same time")
+	flags.IntVar(&s.callers, "callers", 8, "calls at the same time (default 50 in storms)")
 	flags.IntVar(&s.repeat, "repeat", 1, "measure all of it so often, and take medians")
 	flags.DurationVar(&s.idle, "idle", 0, "measure the CPU time of this long without a call, too")
 	only := flags.String("only", "floor,stock,ours", "what to measure")
 	mode := flags.String("mode", "shared,redial", "one downstream connection for all legs, or one each that is dialled again at each refresh")
 	role := flags.String("role", "outbound", "outbound, inbound or both, comma-separated")
+	storm := flags.String("storm", "", "measure storms instead: some of cut,establish,subscribe")
 	flags.BoolVar(&s.check, "check", false, "a small run that fails on wrong counts, and never on a time")
 	flags.BoolVar(&s.json, "json", false, "write the results for machines, and nothing else, to stdout")
 	flags.StringVar(&s.plot, "plot", "", "draw CPU and memory against the number of legs into this `file`, as SVG")
@@ -73,6 +81,10 @@ func parse(args []string, errOut io.Writer) (*settings, error) {
 		choose(&s.roles, "role", *role, []neighbours.Role{neighbours.Outbound, neighbours.Inbound}),
 		s.numbers(*legs),
 	)
+	if *storm != "" {
+		err = errors.Join(err, choose(&s.storms, "storm", *storm, run.Storms()))
+		s.stormDefaults(flags)
+	}
 	if flags.NArg() > 0 {
 		err = errors.Join(err, fmt.Errorf("bench: unexpected argument %q", flags.Arg(0)))
 	}
@@ -83,8 +95,21 @@ func parse(args []string, errOut io.Writer) (*settings, error) {
 	if s.check {
 		s.legs, s.rounds, s.repeat, s.idle = []int{checkedLegs}, checkedRounds, 1, 0
 		s.roles = []neighbours.Role{neighbours.Outbound, neighbours.Inbound}
+		s.storms = nil // all, beside the rest
 	}
 	return s, nil
+}
+
+// stormDefaults takes what is not asked for as a storm wants it.
+func (s *settings) stormDefaults(flags *flag.FlagSet) {
+	given := make(map[string]bool)
+	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	if !given["legs"] {
+		s.legs = nil
+	}
+	if !given["callers"] {
+		s.callers = stormCallers
+	}
 }
 
 func (s *settings) numbers(legs string) error {

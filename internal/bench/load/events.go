@@ -12,7 +12,8 @@ type Counts struct {
 	// the connection, UP.
 	Streams, InitialUp int
 	// Updates are the UPDATEs with state UP, and Others whatever is none of that.
-	Updates, Others int
+	// Downs are those among the others that say DOWN of a connection.
+	Updates, Others, Downs int
 	// Errors are Requests that failed and streams that broke.
 	Errors int
 	// Handshakes are those of this side.
@@ -20,12 +21,15 @@ type Counts struct {
 }
 
 // events counts what all streams carry.
-type events struct{ initial, initialUp, updates, others atomic.Int64 }
+type events struct{ initial, initialUp, updates, others, downs atomic.Int64 }
 
 func (e *events) note(event *networkservice.ConnectionEvent) {
 	up := len(event.GetConnections()) == 1
 	for _, conn := range event.GetConnections() {
 		up = up && conn.GetState() == networkservice.State_UP
+		if conn.GetState() == networkservice.State_DOWN {
+			e.downs.Add(1)
+		}
 	}
 	switch {
 	case event.GetType() == networkservice.ConnectionEventType_INITIAL_STATE_TRANSFER:
@@ -48,5 +52,6 @@ func (e *events) counts() Counts {
 		InitialUp: int(e.initialUp.Load()),
 		Updates:   int(e.updates.Load()),
 		Others:    int(e.others.Load()),
+		Downs:     int(e.downs.Load()),
 	}
 }

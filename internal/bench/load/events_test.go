@@ -31,10 +31,10 @@ func TestEventsAreCountedByWhatTheySay(t *testing.T) {
 	}{
 		"empty initial state":           {initial, nil, Counts{Streams: 1}},
 		"initial state, UP":             {initial, conns(up), Counts{Streams: 1, InitialUp: 1}},
-		"initial state, DOWN":           {initial, conns(down), Counts{Streams: 1, Others: 1}},
+		"initial state, DOWN":           {initial, conns(down), Counts{Streams: 1, Others: 1, Downs: 1}},
 		"initial state of another, too": {initial, conns(up, up), Counts{Streams: 1, Others: 1}},
 		"update, UP":                    {update, conns(up), Counts{Updates: 1}},
-		"update, DOWN":                  {update, conns(down), Counts{Others: 1}},
+		"update, DOWN":                  {update, conns(down), Counts{Others: 1, Downs: 1}},
 		"update of nothing":             {update, nil, Counts{Others: 1}},
 		"delete":                        {deleted, conns(up), Counts{Others: 1}},
 	} {

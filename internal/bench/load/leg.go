@@ -21,8 +21,16 @@ type leg struct {
 	leave func()
 }
 
-// refresh requests the leg, for the first time or again.
+// refresh requests the leg, for the first time or again, and subscribes to it if it
+// is not subscribed to.
 func (l *leg) refresh(ctx context.Context) error {
+	if err := l.request(ctx); err != nil {
+		return err
+	}
+	return l.subscribe(ctx)
+}
+
+func (l *leg) request(ctx context.Context) error {
 	request := newRequest(l.number, l.load.options.Role)
 	first := l.conn == nil
 	if !first {
@@ -46,10 +54,7 @@ func (l *leg) refresh(ctx context.Context) error {
 		}
 	}
 	l.conn = conn
-	if l.leave != nil {
-		return nil
-	}
-	return l.subscribe(ctx, cc)
+	return nil
 }
 
 // connect returns the connection for a Request. One of the leg's own is made
@@ -78,9 +83,16 @@ func (l *leg) disconnect() {
 	}
 }
 
-// subscribe opens the stream of the forwarder of this leg and waits for its
-// initial state.
-func (l *leg) subscribe(ctx context.Context, cc *grpc.ClientConn) error {
+// subscribe opens the stream of the forwarder of this leg, if none is open, and waits
+// for its initial state.
+func (l *leg) subscribe(ctx context.Context) error {
+	cc := l.load.shared
+	if cc == nil {
+		cc = l.cc
+	}
+	if l.leave != nil || l.conn == nil || cc == nil {
+		return nil
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	own := l.conn.GetCurrentPathSegment()
 	stream, err := networkservice.NewMonitorConnectionClient(cc).MonitorConnections(ctx, &networkservice.MonitorScopeSelector{

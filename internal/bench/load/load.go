@@ -92,7 +92,20 @@ func (l *Load) dial() (*grpc.ClientConn, error) {
 }
 
 // Establish requests every leg for the first time and subscribes to it.
-func (l *Load) Establish(ctx context.Context) { l.each(ctx, "established", (*leg).refresh) }
+func (l *Load) Establish(ctx context.Context) {
+	l.each(ctx, "established", l.options.Callers, (*leg).refresh)
+}
+
+// Request requests every leg and subscribes to none.
+func (l *Load) Request(ctx context.Context) {
+	l.each(ctx, "requested", l.options.Callers, (*leg).request)
+}
+
+// Subscribe subscribes to every leg, all at the same time, and returns when each has
+// its initial state.
+func (l *Load) Subscribe(ctx context.Context) {
+	l.each(ctx, "subscribed to", len(l.legs), (*leg).subscribe)
+}
 
 // Refresh refreshes every leg, and returns how long each Request took, the dial
 // before it included.
@@ -100,14 +113,14 @@ func (l *Load) Refresh(ctx context.Context) []time.Duration {
 	l.mu.Lock()
 	l.latencies = nil
 	l.mu.Unlock()
-	l.each(ctx, "refreshed", (*leg).refresh)
+	l.each(ctx, "refreshed", l.options.Callers, (*leg).refresh)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.latencies
 }
 
 // Remove closes every leg, for a load that is to leave nothing behind.
-func (l *Load) Remove(ctx context.Context) { l.each(ctx, "closed", (*leg).remove) }
+func (l *Load) Remove(ctx context.Context) { l.each(ctx, "closed", l.options.Callers, (*leg).remove) }
 
 // Close ends what is open, on this side alone.
 func (l *Load) Close() {
@@ -119,11 +132,11 @@ func (l *Load) Close() {
 	}
 }
 
-// each does something with every leg, several at a time.
-func (l *Load) each(ctx context.Context, what string, do func(*leg, context.Context) error) {
+// each does something with every leg, so many at the same time.
+func (l *Load) each(ctx context.Context, what string, atOnce int, do func(*leg, context.Context) error) {
 	var callers sync.WaitGroup
 	var next, done atomic.Int64
-	for range l.options.Callers {
+	for range atOnce {
 		callers.Go(func() {
 			for {
 				n := int(next.Add(1)) - 1

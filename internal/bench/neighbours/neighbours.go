@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -43,6 +44,7 @@ type Counts struct {
 	Connections         int64 // to the far side
 	Handshakes          int64 // likewise, those that succeeded
 	Open                int64 // connections to the far side that are open now
+	Watched             int   // legs of which a monitor stream is open there now
 	RegistryConnections int64
 	Finds               int64
 }
@@ -56,13 +58,14 @@ type Neighbours struct {
 	// Downstream is the identity of who sends requests.
 	Downstream *Identity
 
+	far      *lbtest.Far
+	farConns *countingListener
 	workload *identitytest.WorkloadAPI
 	servers  []*grpc.Server
 	wg       sync.WaitGroup
 
-	connections, open, handshakes           atomic.Int64
-	registryConnections, registryHandshakes atomic.Int64
-	finds                                   atomic.Int64
+	registries        []*countingListener
+	handshakes, finds atomic.Int64
 }
 
 // Start starts the neighbours of a proxy in that role. The socket of the Workload
@@ -123,45 +126,66 @@ func (n *Neighbours) listen(role Role, farSide, registries *Identity) error {
 	if err = free.Close(); err != nil {
 		return err
 	}
-	if n.Far, err = n.serve(lbtest.NewFar().Register, farSide.serverOptions(&n.handshakes), &n.connections, &n.open); err != nil {
+	n.far = lbtest.NewFar()
+	if n.farConns, err = n.serve(n.far.Register, farSide.serverOptions(&n.handshakes)); err != nil {
 		return err
 	}
+	n.Far = n.farConns.Addr().String()
 	tcp := func(host string) string { return (&url.URL{Scheme: "tcp", Host: host}).String() }
 	local, remote := &register{finds: &n.finds}, &register{finds: &n.finds, name: Endpoint, url: tcp(n.Far)}
 	if role == Inbound {
 		local.name, local.url = endpoint, tcp(n.Far)
 		remote.url = tcp(n.Proxy)
 	}
-	options, unused := registries.serverOptions(&n.registryHandshakes), new(atomic.Int64)
-	if n.Registry, err = n.serve(local.register, options, &n.registryConnections, unused); err != nil {
-		return err
+	options := registries.serverOptions(new(atomic.Int64))
+	for at, names := range map[*string]*register{&n.Registry: local, &n.RegistryProxy: remote} {
+		listener, err := n.serve(names.register, options)
+		if err != nil {
+			return err
+		}
+		n.registries = append(n.registries, listener)
+		*at = listener.Addr().String()
 	}
-	n.RegistryProxy, err = n.serve(remote.register, options, &n.registryConnections, unused)
-	return err
+	return nil
 }
 
-func (n *Neighbours) serve(register func(*grpc.Server), options []grpc.ServerOption, accepted, open *atomic.Int64) (hostPort string, err error) {
+func (n *Neighbours) serve(register func(*grpc.Server), options []grpc.ServerOption) (*countingListener, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return "", err
+		return nil, err
 	}
+	counted := &countingListener{Listener: listener, open: make(map[*countedConn]struct{})}
 	server := grpc.NewServer(options...)
 	register(server)
 	n.servers = append(n.servers, server)
 	// A Serve that fails shows at once: nothing is answered then.
-	n.wg.Go(func() { _ = server.Serve(&countingListener{listener, accepted, open}) })
-	return listener.Addr().String(), nil
+	n.wg.Go(func() { _ = server.Serve(counted) })
+	return counted, nil
 }
 
 // Counts returns what the proxy did so far.
 func (n *Neighbours) Counts() Counts {
-	return Counts{
-		Connections:         n.connections.Load(),
-		Handshakes:          n.handshakes.Load(),
-		Open:                n.open.Load(),
-		RegistryConnections: n.registryConnections.Load(),
-		Finds:               n.finds.Load(),
+	counts := Counts{Handshakes: n.handshakes.Load(), Watched: n.far.Watched(), Finds: n.finds.Load()}
+	counts.Connections, counts.Open = n.farConns.counts()
+	for _, listener := range n.registries {
+		accepted, _ := listener.counts()
+		counts.RegistryConnections += accepted
 	}
+	return counts
+}
+
+// Cut ends every connection to the far side, as a balancer in between would, and
+// returns how many those were. What the far side knows of the legs stays.
+func (n *Neighbours) Cut() int { return n.farConns.cut() }
+
+// WatchedAfter returns how long after then each of the monitor streams was opened
+// that came since, in order.
+func (n *Neighbours) WatchedAfter(then time.Time) []time.Duration {
+	var after []time.Duration
+	for _, at := range n.far.OpenedAfter(then) {
+		after = append(after, at.Sub(then))
+	}
+	return after
 }
 
 // Close ends everything and waits for it.
@@ -173,32 +197,4 @@ func (n *Neighbours) Close() {
 	if n.workload != nil {
 		n.workload.Close()
 	}
-}
-
-// countingListener counts the connections that it accepts, and those that are
-// still open.
-type countingListener struct {
-	net.Listener
-	accepted, open *atomic.Int64
-}
-
-func (l *countingListener) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	l.accepted.Add(1)
-	l.open.Add(1)
-	return &countedConn{Conn: conn, open: l.open}, nil
-}
-
-type countedConn struct {
-	net.Conn
-	once sync.Once
-	open *atomic.Int64
-}
-
-func (c *countedConn) Close() error {
-	c.once.Do(func() { c.open.Add(-1) })
-	return c.Conn.Close()
 }

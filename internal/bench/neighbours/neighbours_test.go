@@ -55,6 +55,23 @@ func TestConnectionsAndHandshakesAreCounted(t *testing.T) {
 	require.Zero(t, n.Counts().RegistryConnections)
 }
 
+func TestCutEndsConnectionsAndNothingElse(t *testing.T) {
+	n := started(t, Outbound)
+	ctx, cancel := context.WithTimeout(t.Context(), wait)
+	defer cancel()
+	cc := n.dial(t, n.Far)
+	defer func() { _ = cc.Close() }()
+	require.Zero(t, n.Cut())
+	for range 2 {
+		_, err := healthpb.NewHealthClient(cc).Check(ctx, new(healthpb.HealthCheckRequest), grpc.WaitForReady(true))
+		require.NoError(t, err)
+		require.Equal(t, 1, n.Cut())
+		require.Eventually(t, func() bool { return n.Counts().Open == 0 }, wait, time.Millisecond)
+		cc.ResetConnectBackoff()
+	}
+	require.EqualValues(t, 2, n.Counts().Connections)
+}
+
 func TestRegistriesKnowTheEndpointOnTheRightSide(t *testing.T) {
 	for role, c := range map[Role]struct{ asked, other func(*Neighbours) string }{
 		Outbound: {func(n *Neighbours) string { return n.RegistryProxy }, func(n *Neighbours) string { return n.Registry }},

@@ -50,6 +50,16 @@ func TestTable(t *testing.T) {
 	}
 }
 
+func TestStormsHaveATableOfTheirOwn(t *testing.T) {
+	storm := &run.Result{Subject: run.Ours, Role: neighbours.Outbound, Mode: load.Shared, Legs: 5000, Runs: 1, Storm: &run.Weather{
+		Storm: run.Cut, Seconds: 1.5, Settled: 200, Peak: 300, Dials: 1,
+	}}
+	var out bytes.Buffer
+	Table(&out, append(results(), storm))
+	require.Regexp(t, `\nstorm: cut, outbound, shared downstream, 1 runs\n.* peak/settled .*\n +ours +5000 +1\.50 +- +200 +300 +1\.50 +1 +0 +0 `, out.String())
+	require.Equal(t, Plot(results()), Plot(append(results(), storm)), "there is nothing of it to draw")
+}
+
 func TestJSON(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, JSON(&out, results()))

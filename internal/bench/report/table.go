@@ -35,7 +35,11 @@ func figure(title string, of func(*run.Result) float64) column {
 	}}
 }
 
-func columns() []column {
+// columnsOf are a run's, or a storm's.
+func columnsOf(r *run.Result) []column {
+	if r.Storm != nil {
+		return stormColumns()
+	}
 	return []column{
 		{"       ", func(r *run.Result) string { return string(r.Subject) }},
 		figure("CPU/refresh ms", func(r *run.Result) float64 { return r.CPUPerRefresh }),
@@ -56,6 +60,29 @@ func columns() []column {
 	}
 }
 
+func stormColumns() []column {
+	return []column{
+		{"       ", func(r *run.Result) string { return string(r.Subject) }},
+		number(" legs", func(r *run.Result) int { return r.Legs }),
+		figure("   all after s", func(r *run.Result) float64 { return r.Storm.Seconds }),
+		figure(" CPU s", func(r *run.Result) float64 { return r.Storm.CPU }),
+		figure("settled MiB", func(r *run.Result) float64 { return r.Storm.Settled }),
+		figure("peak MiB", func(r *run.Result) float64 { return r.Storm.Peak }),
+		figure("peak/settled", func(r *run.Result) float64 {
+			if r.Storm.Settled == 0 {
+				return 0
+			}
+			return r.Storm.Peak / r.Storm.Settled
+		}),
+		number("upstream dials", func(r *run.Result) int { return r.Storm.Dials }),
+		number("missing", func(r *run.Result) int { return r.Storm.Missing }),
+		number("DOWNs", func(r *run.Result) int { return r.Downs }),
+		number("streams", func(r *run.Result) int { return r.Streams }),
+		number("others", func(r *run.Result) int { return r.Others }),
+		number("errors", func(r *run.Result) int { return r.Errors }),
+	}
+}
+
 // Table writes a table for each setting. Upstream connections and handshakes are
 // those of first Requests + those of refreshes; before both, a warm-up may have
 // made one that is open ever since.
@@ -65,9 +92,9 @@ func Table(out io.Writer, results []*run.Result) {
 		if h := headingOf(r); h != heading {
 			heading = h
 			_, _ = fmt.Fprintf(out, "\n%s\n", h)
-			line(out, func(c column) string { return c.title })
+			line(out, columnsOf(r), func(c column) string { return c.title })
 		}
-		line(out, func(c column) string { return c.value(r) })
+		line(out, columnsOf(r), func(c column) string { return c.value(r) })
 		if r.FirstError != "" {
 			_, _ = fmt.Fprintln(out, "        first error:", r.FirstError)
 		}
@@ -75,12 +102,15 @@ func Table(out io.Writer, results []*run.Result) {
 }
 
 func headingOf(r *run.Result) string {
+	if r.Storm != nil {
+		return fmt.Sprintf("storm: %s, %s, %s downstream, %d runs", r.Storm.Storm, r.Role, r.Mode, r.Runs)
+	}
 	return fmt.Sprintf("%s, %s downstream, %d legs, %d rounds of refreshes, %d runs", r.Role, r.Mode, r.Legs, r.Rounds, r.Runs)
 }
 
-func line(out io.Writer, of func(column) string) {
+func line(out io.Writer, columns []column, of func(column) string) {
 	var text strings.Builder
-	for _, c := range columns() {
+	for _, c := range columns {
 		_, _ = fmt.Fprintf(&text, "%*s  ", len(c.title), of(c))
 	}
 	_, _ = fmt.Fprintln(out, strings.TrimRight(text.String(), " "))

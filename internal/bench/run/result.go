@@ -46,6 +46,7 @@ type Counts struct {
 	InitialUp  int `json:"initialStatesUp"`
 	Updates    int `json:"updatesUp"`
 	Others     int `json:"otherEvents"`
+	Downs      int `json:"downs"`
 	Errors     int `json:"errors"`
 }
 
@@ -59,6 +60,8 @@ type Result struct {
 	Runs    int             `json:"runs"`
 	Figures
 	Counts
+	// Storm is set if it was one. Of the counts, those of refreshes are 0 then.
+	Storm *Weather `json:"storm,omitempty"`
 	// FirstError is the first of the errors.
 	FirstError string `json:"firstError,omitempty"`
 }
@@ -88,6 +91,9 @@ func Median(runs []*Result) *Result {
 			values = append(values, *field(&r.Figures))
 		}
 		*field(&result.Figures) = median(values)
+	}
+	if worst.Storm != nil {
+		result.Storm = medianStorm(worst.Storm, runs)
 	}
 	return &result
 }

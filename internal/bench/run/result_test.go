@@ -21,6 +21,14 @@ func TestMedian(t *testing.T) {
 	require.Equal(t, Figures{CPUPerRefresh: 2, MemoryPerLeg: 20}, m.Figures)
 }
 
+func TestMedianOfStorms(t *testing.T) {
+	of := func(seconds, peak float64, missing int) *Result {
+		return &Result{Counts: Counts{Errors: missing}, Storm: &Weather{Storm: Cut, Seconds: seconds, Peak: peak, Missing: missing}}
+	}
+	m := Median([]*Result{of(3, 10, 0), of(1, 30, 2), of(9, 20, 0)})
+	require.Equal(t, &Weather{Storm: Cut, Seconds: 3, Peak: 20, Missing: 2}, m.Storm)
+}
+
 func TestQuantile(t *testing.T) {
 	var sorted []time.Duration
 	for n := range 200 {

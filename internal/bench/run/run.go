@@ -24,7 +24,8 @@ type Options struct {
 	Role     neighbours.Role
 	Mode     load.Mode
 	Legs     int
-	Rounds   int // of refreshes, at least one
+	Rounds   int // of refreshes, at least one; none in a storm
+	Storm    Storm
 	Callers  int // calls at the same time
 	Idle     time.Duration
 	Programs Programs
@@ -69,7 +70,12 @@ func Run(ctx context.Context, options *Options) (*Result, error) {
 	r := &runner{options: options, around: around, proxy: proxy, result: &Result{
 		Subject: options.Subject, Role: options.Role, Mode: options.Mode, Legs: options.Legs, Rounds: options.Rounds, Runs: 1,
 	}}
-	err = r.run(ctx)
+	if options.Storm != "" {
+		r.result.Storm = &Weather{Storm: options.Storm}
+		err = r.storm(ctx)
+	} else {
+		err = r.run(ctx)
+	}
 	if ended := context.Cause(ctx); err == nil || errors.Is(err, context.Canceled) {
 		err = ended
 	}

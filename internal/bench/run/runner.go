@@ -190,15 +190,21 @@ func (r *runner) finish(ctx context.Context, l *load.Load) error {
 	if err := r.shape(ctx); err != nil {
 		return err
 	}
+	r.counted(l)
+	return nil
+}
+
+// counted writes down what was counted from the start.
+func (r *runner) counted(l *load.Load) {
 	counts, around := l.Counts(), r.around.Counts()
 	r.result.ConnectionsOpen = int(around.Open)
 	r.result.Registry, r.result.Finds = int(around.RegistryConnections), int(around.Finds)
 	r.result.Downstream, r.result.Streams, r.result.InitialUp = counts.Handshakes, counts.Streams, counts.InitialUp
 	r.result.Updates, r.result.Others, r.result.Errors = counts.Updates, counts.Others, counts.Errors
+	r.result.Downs = counts.Downs
 	if err := l.Err(); err != nil {
 		r.result.FirstError = err.Error()
 	}
-	return nil
 }
 
 // shape takes profiles of what is there, if they are wanted.
@@ -223,7 +229,9 @@ func (r *runner) contention(ctx context.Context, l *load.Load) error {
 	kinds := []string{"mutex", "block"}
 	saved := make(chan error, len(kinds))
 	for _, kind := range kinds {
-		go func() { saved <- r.proxy.save(ctx, fmt.Sprintf("%s?seconds=%d", kind, profileTime/time.Second), r.file(kind)) }()
+		go func() {
+			saved <- r.proxy.save(ctx, fmt.Sprintf("%s?seconds=%d", kind, profileTime/time.Second), r.file(kind))
+		}()
 	}
 	refreshing, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
