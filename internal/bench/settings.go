@@ -56,7 +56,8 @@ func parse(args []string, errOut io.Writer) (*settings, error) {
 	s := new(settings)
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(errOut)
-	legs := flags.String("legs", "300", "how many legs; several `numbers`, comma-separated, are measured in turn (default 5000 in storms, 1000 subscribers)")
+	legs := flags.String("legs", "300",
+		"how many legs; several `numbers`, comma-separated, are measured in turn (default 5000 in storms, 1000 subscribers)")
 	flags.IntVar(&s.rounds, "rounds", 0, "how often each leg is refreshed (default as often as gives a figure)")
 	flags.IntVar(&s.callers, "callers", 8, "calls at the same time (default 50 in storms)")
 	flags.IntVar(&s.repeat, "repeat", 1, "measure all of it so often, and take medians")
@@ -71,7 +72,8 @@ func parse(args []string, errOut io.Writer) (*settings, error) {
 	flags.StringVar(&s.earlier, "earlier", "",
 		"put results of earlier runs, `files` of --json, comma-separated, before these; --legs \"\" measures none")
 	flags.StringVar(&s.proxy, "proxy", "", "measure this nsmgr-proxy `binary` instead of building one")
-	flags.StringVar(&s.profiles, "profiles", "", "write profiles of each run into this `folder`: CPU of refreshes, heap, goroutines, and then of waiting for locks and in general")
+	flags.StringVar(&s.profiles, "profiles", "",
+		"write profiles of each run into this `folder`: CPU of refreshes, heap, goroutines, and then of waiting for locks and in general")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}

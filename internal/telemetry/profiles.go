@@ -42,7 +42,8 @@ func Profiles(ctx context.Context, addr string) (stop func(), err error) {
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	mux.Handle("/debug/pprof/mutex", &recorded{name: "mutex", set: func(rate int) { runtime.SetMutexProfileFraction(rate) }, rate: mutexFraction})
+	setFraction := func(rate int) { _ = runtime.SetMutexProfileFraction(rate) }
+	mux.Handle("/debug/pprof/mutex", &recorded{name: "mutex", set: setFraction, rate: mutexFraction})
 	mux.Handle("/debug/pprof/block", &recorded{name: "block", set: runtime.SetBlockProfileRate, rate: blockRate})
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout}
 

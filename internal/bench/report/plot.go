@@ -36,7 +36,9 @@ func Plot(results []*run.Result) string {
 	var panels strings.Builder
 	rows := 0
 	for _, mode := range []load.Mode{load.Shared, load.Redial} {
-		chosen := slices.DeleteFunc(slices.Clone(results), func(r *run.Result) bool { return r.Storm != nil || r.Mode != mode || r.Role != results[0].Role })
+		chosen := slices.DeleteFunc(slices.Clone(results), func(r *run.Result) bool {
+			return r.Storm != nil || r.Mode != mode || r.Role != results[0].Role
+		})
 		if len(chosen) == 0 {
 			continue
 		}
