@@ -20,6 +20,7 @@ import (
 	"github.com/networkservicemesh/sdk/pkg/tools/log"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/bench/floor"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/bench/neighbours"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/bench/report"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/bench/run"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/lab/proc"
@@ -44,8 +45,8 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	if len(os.Args) > 1 {
-		if proxy, ok := proxies[os.Args[1]]; ok {
-			if err := child(ctx, proxy); err != nil {
+		if part := partOf(os.Args[1]); part != nil {
+			if err := part(ctx); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				os.Exit(failed) //nolint:gocritic,forbidigo // this is a main, and nothing is left that stop would undo
 			}
@@ -55,20 +56,30 @@ func main() {
 	os.Exit(bench(ctx, os.Args[1:], os.Stdout, os.Stderr)) //nolint:forbidigo // this is a main
 }
 
-// proxies are what this binary is if its first argument says so.
-var proxies = map[string]func(context.Context) error{
-	floor.Command:      floor.Run,
-	stockproxy.Command: stockproxy.Run,
+// partOf returns what this binary is if its first argument says so: a proxy, with
+// profiles as ours has them, or the far side.
+func partOf(command string) func(context.Context) error {
+	switch command {
+	case floor.Command:
+		return profiled(floor.Run)
+	case stockproxy.Command:
+		return profiled(stockproxy.Run)
+	case neighbours.FarCommand:
+		return neighbours.RunFar
+	default:
+		return nil
+	}
 }
 
-// child runs a proxy with profiles, as ours has them.
-func child(ctx context.Context, proxy func(context.Context) error) error {
-	stop, err := telemetry.Profiles(log.WithLog(ctx, log.Empty()), os.Getenv("NSM_PPROF_LISTEN_ON"))
-	if err != nil {
-		return err
+func profiled(proxy func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		stop, err := telemetry.Profiles(log.WithLog(ctx, log.Empty()), os.Getenv("NSM_PPROF_LISTEN_ON"))
+		if err != nil {
+			return err
+		}
+		defer stop()
+		return proxy(ctx)
 	}
-	defer stop()
-	return proxy(ctx)
 }
 
 // bench returns the exit code.

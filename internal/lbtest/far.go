@@ -169,11 +169,11 @@ func (f *Far) Die(before string) {
 	f.report(networkservice.ConnectionEventType_UPDATE, before, conn)
 }
 
-// Watched returns how many connections are watched.
-func (f *Far) Watched() int {
+// Streams returns how many monitor streams are open, and how many were opened.
+func (f *Far) Streams() (open, opened int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.streams)
+	return len(f.streams), len(f.opened)
 }
 
 // OpenedAfter returns when streams were opened since then, in order.

@@ -1,6 +1,7 @@
 package neighbours
 
 import (
+	"fmt"
 	"net"
 	"sync"
 )
@@ -14,6 +15,14 @@ type countingListener struct {
 	mu       sync.Mutex
 	accepted int64
 	open     map[*countedConn]struct{}
+}
+
+func listen(hostPort string) (*countingListener, error) {
+	listener, err := net.Listen("tcp", hostPort)
+	if err != nil {
+		return nil, fmt.Errorf("neighbours: %w", err)
+	}
+	return &countingListener{Listener: listener, open: make(map[*countedConn]struct{})}, nil
 }
 
 // Accept implements net.Listener.

@@ -1,12 +1,14 @@
 // Package neighbours is what stands around the proxy that is measured: the far
-// side, the registries, and the identities of all. They run in the harness's own
-// process, so that none of their cost is the proxy's, and they count what the
-// proxy does to them.
+// side, the registries, and the identities of all. None of their cost is the proxy's:
+// the far side is a process of its own, so that what the load does to the harness's
+// does not hold up its answers, and the rest is part of the harness's. They count what
+// the proxy does to them.
 //
 // Everything ends with Close, which waits for it.
 package neighbours
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/url"
@@ -18,7 +20,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/identity/identitytest"
-	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/lbtest"
 )
 
 // Role is the side of a path that the proxy stands on.
@@ -45,6 +46,7 @@ type Counts struct {
 	Handshakes          int64 // likewise, those that succeeded
 	Open                int64 // connections to the far side that are open now
 	Watched             int   // legs of which a monitor stream is open there now
+	Opened              int   // monitor streams that were opened there
 	RegistryConnections int64
 	Finds               int64
 }
@@ -58,28 +60,27 @@ type Neighbours struct {
 	// Downstream is the identity of who sends requests.
 	Downstream *Identity
 
-	far      *lbtest.Far
-	farConns *countingListener
+	far      *farProcess
 	workload *identitytest.WorkloadAPI
 	servers  []*grpc.Server
 	wg       sync.WaitGroup
 
-	registries        []*countingListener
-	handshakes, finds atomic.Int64
+	registries []*countingListener
+	finds      atomic.Int64
 }
 
-// Start starts the neighbours of a proxy in that role. The socket of the Workload
-// API is made in dir.
-func Start(role Role, dir string) (*Neighbours, error) {
+// Start starts the neighbours of a proxy in that role. self is this binary, which runs
+// RunFar if its first argument is FarCommand; sockets are made in dir.
+func Start(ctx context.Context, role Role, dir, self string) (*Neighbours, error) {
 	n := new(Neighbours)
-	if err := n.start(role, dir); err != nil {
+	if err := n.start(ctx, role, dir, self); err != nil {
 		n.Close()
 		return nil, fmt.Errorf("neighbours: %w", err)
 	}
 	return n, nil
 }
 
-func (n *Neighbours) start(role Role, dir string) error {
+func (n *Neighbours) start(ctx context.Context, role Role, dir, self string) error {
 	one, err := identitytest.NewCA("nsm.one")
 	if err != nil {
 		return err
@@ -98,10 +99,10 @@ func (n *Neighbours) start(role Role, dir string) error {
 	if n.Downstream, err = newIdentity(downstream, before, foreign[downstream]); err != nil {
 		return err
 	}
-	farSide, err := newIdentity(upstream, behind, foreign[upstream])
-	if err != nil {
+	if n.far, err = startFar(ctx, self, dir, upstream, behind, foreign[upstream]); err != nil {
 		return err
 	}
+	n.Far = n.far.addr
 	registries, err := newIdentity(home, "registry", other)
 	if err != nil {
 		return err
@@ -111,11 +112,11 @@ func (n *Neighbours) start(role Role, dir string) error {
 		return err
 	}
 	n.WorkloadAPI = n.workload.Addr()
-	return n.listen(role, farSide, registries)
+	return n.listen(role, registries)
 }
 
 // listen starts the servers, and finds a port for the proxy.
-func (n *Neighbours) listen(role Role, farSide, registries *Identity) error {
+func (n *Neighbours) listen(role Role, registries *Identity) error {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -126,11 +127,6 @@ func (n *Neighbours) listen(role Role, farSide, registries *Identity) error {
 	if err = free.Close(); err != nil {
 		return err
 	}
-	n.far = lbtest.NewFar()
-	if n.farConns, err = n.serve(n.far.Register, farSide.serverOptions(&n.handshakes)); err != nil {
-		return err
-	}
-	n.Far = n.farConns.Addr().String()
 	tcp := func(host string) string { return (&url.URL{Scheme: "tcp", Host: host}).String() }
 	local, remote := &register{finds: &n.finds}, &register{finds: &n.finds, name: Endpoint, url: tcp(n.Far)}
 	if role == Inbound {
@@ -150,23 +146,22 @@ func (n *Neighbours) listen(role Role, farSide, registries *Identity) error {
 }
 
 func (n *Neighbours) serve(register func(*grpc.Server), options []grpc.ServerOption) (*countingListener, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := listen("127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	counted := &countingListener{Listener: listener, open: make(map[*countedConn]struct{})}
 	server := grpc.NewServer(options...)
 	register(server)
 	n.servers = append(n.servers, server)
 	// A Serve that fails shows at once: nothing is answered then.
-	n.wg.Go(func() { _ = server.Serve(counted) })
-	return counted, nil
+	n.wg.Go(func() { _ = server.Serve(listener) })
+	return listener, nil
 }
 
 // Counts returns what the proxy did so far.
 func (n *Neighbours) Counts() Counts {
-	counts := Counts{Handshakes: n.handshakes.Load(), Watched: n.far.Watched(), Finds: n.finds.Load()}
-	counts.Connections, counts.Open = n.farConns.counts()
+	counts := n.far.counts()
+	counts.Finds = n.finds.Load()
 	for _, listener := range n.registries {
 		accepted, _ := listener.counts()
 		counts.RegistryConnections += accepted
@@ -174,19 +169,19 @@ func (n *Neighbours) Counts() Counts {
 	return counts
 }
 
+// Done is closed when the far side has ended by itself, and Err says how.
+func (n *Neighbours) Done() <-chan struct{} { return n.far.Done() }
+
+// Err says how the far side ended. Call it after Done.
+func (n *Neighbours) Err() error { return n.far.Err() }
+
 // Cut ends every connection to the far side, as a balancer in between would, and
 // returns how many those were. What the far side knows of the legs stays.
-func (n *Neighbours) Cut() int { return n.farConns.cut() }
+func (n *Neighbours) Cut() int { return n.far.cut() }
 
 // WatchedAfter returns how long after then each of the monitor streams was opened
 // that came since, in order.
-func (n *Neighbours) WatchedAfter(then time.Time) []time.Duration {
-	var after []time.Duration
-	for _, at := range n.far.OpenedAfter(then) {
-		after = append(after, at.Sub(then))
-	}
-	return after
-}
+func (n *Neighbours) WatchedAfter(then time.Time) []time.Duration { return n.far.watchedAfter(then) }
 
 // Close ends everything and waits for it.
 func (n *Neighbours) Close() {
@@ -194,6 +189,9 @@ func (n *Neighbours) Close() {
 		server.Stop()
 	}
 	n.wg.Wait()
+	if n.far != nil {
+		n.far.close()
+	}
 	if n.workload != nil {
 		n.workload.Close()
 	}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"net"
 	"os"
+	"os/signal"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,7 +17,18 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain lets this binary be the far side, too, as the bench's binary is.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == FarCommand {
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+		if err := RunFar(ctx); err != nil {
+			panic(err)
+		}
+		stop()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 const wait = 10 * time.Second
 
@@ -23,7 +36,7 @@ func started(t *testing.T, role Role) *Neighbours {
 	dir, err := os.MkdirTemp("", "bench") // t.TempDir may exceed the 108 bytes of a socket's path
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	n, err := Start(role, dir)
+	n, err := Start(t.Context(), role, dir, os.Args[0])
 	require.NoError(t, err)
 	t.Cleanup(n.Close)
 	return n

@@ -45,7 +45,7 @@ func Run(ctx context.Context, options *Options) (*Result, error) {
 		return nil, fmt.Errorf("run: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	around, err := neighbours.Start(options.Role, dir)
+	around, err := neighbours.Start(ctx, options.Role, dir, options.Programs.Self)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func Run(ctx context.Context, options *Options) (*Result, error) {
 		return nil, err
 	}
 	defer proxy.Kill()
-	// A proxy that ends early ends the run.
+	// A proxy or a far side that ends early ends the run.
 	ctx, cancel := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
 	defer watch.Wait()
@@ -64,6 +64,8 @@ func Run(ctx context.Context, options *Options) (*Result, error) {
 		select {
 		case <-proxy.Done():
 			cancel(proxy.Err())
+		case <-around.Done():
+			cancel(around.Err())
 		case <-ctx.Done():
 		}
 	})

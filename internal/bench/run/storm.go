@@ -87,10 +87,12 @@ func (r *runner) cut(ctx context.Context, l *load.Load) error {
 		return err
 	}
 	end := r.watch()
+	opened := r.around.Counts().Opened
 	began := time.Now()
 	r.around.Cut()
 	err := r.until(ctx, lostAfter, func() bool {
-		again := len(r.around.WatchedAfter(began)) >= r.options.Legs && r.around.Counts().Watched == r.options.Legs
+		counts := r.around.Counts()
+		again := counts.Opened-opened >= r.options.Legs && counts.Watched == r.options.Legs
 		return again || l.Counts().Downs >= r.options.Legs // no more to come
 	})
 	took := time.Since(began)
