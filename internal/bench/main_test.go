@@ -88,6 +88,13 @@ func TestFlags(t *testing.T) {
 	require.Equal(t, 20, s.roundsFor(100))
 	require.Equal(t, fewestRounds, s.roundsFor(10_000))
 
+	s, err = parse([]string{"--mode", "redial", "--legs", "1000", "--memory-limit", "90MiB"}, new(bytes.Buffer))
+	require.NoError(t, err)
+	require.Len(t, s.all(), 2)
+	require.Equal(t, run.Subjects(), s.subjectsFor(s.all()[0]))
+	require.Equal(t, []run.Subject{run.Ours}, s.subjectsFor(s.all()[1]))
+	require.Equal(t, "90MiB", s.optionsFor(s.all()[1], run.Ours).Limit)
+
 	s, err = parse([]string{"--storm", "subscribe,cut", "--mode", "shared"}, new(bytes.Buffer))
 	require.NoError(t, err)
 	require.Equal(t, stormCallers, s.callers)

@@ -21,6 +21,7 @@ type setting struct {
 	role  neighbours.Role
 	mode  load.Mode
 	storm run.Storm // or none
+	limit string    // of memory, or none
 	first bool
 }
 
@@ -38,6 +39,12 @@ func (s *settings) all() []setting {
 	}
 	if len(s.storms) == 0 {
 		add("", s.legs, s.roles, s.modes)
+		if s.limit != "" {
+			for _, one := range all {
+				one.limit, one.first = s.limit, false
+				all = append(all, one)
+			}
+		}
 	}
 	for _, storm := range s.storms {
 		legs := s.legs
@@ -76,8 +83,10 @@ func (s *settings) measure(ctx context.Context, programs *run.Programs, errOut i
 				number++
 				options := s.optionsFor(one, subject)
 				p := &progress{out: errOut, title: fmt.Sprintf("[%d/%d] %s, %s, %s, %d legs", number, of, subject, one.role, one.mode, options.Legs)}
-				if one.storm != "" {
-					p.title += ", " + string(one.storm)
+				for _, kind := range []string{string(one.storm), one.limit} {
+					if kind != "" {
+						p.title += ", " + kind
+					}
 				}
 				options.Programs, options.Progress = *programs, p.at
 				result, err := run.Run(ctx, options)
@@ -97,7 +106,7 @@ func (s *settings) measure(ctx context.Context, programs *run.Programs, errOut i
 
 func (s *settings) optionsFor(one setting, subject run.Subject) *run.Options {
 	options := &run.Options{
-		Subject: subject, Role: one.role, Mode: one.mode, Storm: one.storm,
+		Subject: subject, Role: one.role, Mode: one.mode, Storm: one.storm, Limit: one.limit,
 		Legs: one.legs, Callers: s.callers, Idle: s.idle,
 		CountsOnly: s.check, Profiles: s.profiles,
 	}
@@ -110,12 +119,14 @@ func (s *settings) optionsFor(one setting, subject run.Subject) *run.Options {
 	return options
 }
 
-// subjectsFor are those of a setting. The floor watches nothing upstream that a cut
-// could end. A check needs stock once, to show that the counting bites, and once in a
+// subjectsFor are those of a setting. The limit of memory is asked of ours alone, and
+// the floor watches nothing upstream that a cut could end. A check needs stock once, to show that the counting bites, and once in a
 // cut; it would take most of the time.
 func (s *settings) subjectsFor(one setting) []run.Subject {
 	return slices.DeleteFunc(slices.Clone(s.subjects), func(subject run.Subject) bool {
 		switch {
+		case one.limit != "":
+			return subject != run.Ours
 		case one.storm == run.Cut && subject == run.Floor:
 			return true
 		case s.check && subject == run.Stock:

@@ -44,6 +44,7 @@ type settings struct {
 	modes    []load.Mode
 	roles    []neighbours.Role
 	storms   []run.Storm
+	limit    string
 	check    bool
 	json     bool
 	plot     string
@@ -66,6 +67,7 @@ func parse(args []string, errOut io.Writer) (*settings, error) {
 	mode := flags.String("mode", "shared,redial", "one downstream connection for all legs, or one each that is dialled again at each refresh")
 	role := flags.String("role", "outbound", "outbound, inbound or both, comma-separated")
 	storm := flags.String("storm", "", "measure storms instead: some of cut,establish,subscribe")
+	flags.StringVar(&s.limit, "memory-limit", "", "measure ours again with this `GOMEMLIMIT`, such as 90MiB")
 	flags.BoolVar(&s.check, "check", false, "a small run that fails on wrong counts, and never on a time")
 	flags.BoolVar(&s.json, "json", false, "write the results for machines, and nothing else, to stdout")
 	flags.StringVar(&s.plot, "plot", "", "draw CPU and memory against the number of legs into this `file`, as SVG")
@@ -97,7 +99,7 @@ func parse(args []string, errOut io.Writer) (*settings, error) {
 	if s.check {
 		s.legs, s.rounds, s.repeat, s.idle = []int{checkedLegs}, checkedRounds, 1, 0
 		s.roles = []neighbours.Role{neighbours.Outbound, neighbours.Inbound}
-		s.storms = nil // all, beside the rest
+		s.storms, s.limit = nil, "" // all storms, beside the rest
 	}
 	return s, nil
 }

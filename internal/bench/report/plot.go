@@ -37,7 +37,7 @@ func Plot(results []*run.Result) string {
 	rows := 0
 	for _, mode := range []load.Mode{load.Shared, load.Redial} {
 		chosen := slices.DeleteFunc(slices.Clone(results), func(r *run.Result) bool {
-			return r.Storm != nil || r.Mode != mode || r.Role != results[0].Role
+			return r.Storm != nil || r.Limit != "" || r.Mode != mode || r.Role != results[0].Role
 		})
 		if len(chosen) == 0 {
 			continue

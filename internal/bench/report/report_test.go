@@ -44,7 +44,7 @@ func TestTable(t *testing.T) {
 	require.Contains(t, text, "\noutbound, redial downstream, 1000 legs, 3 rounds of refreshes, 2 runs\n")
 	require.Contains(t, text, "first error: refused")
 	lines := strings.Split(text, "\n")
-	require.Regexp(t, `^  floor +0\.50 +- +- +- +30\.00 +- +- +1\+7 `, lines[3])
+	require.Regexp(t, `^  floor +0\.50 +- +- +- +30\.00 +- +- +- +1\+7 `, lines[3])
 	for _, line := range lines {
 		require.Equal(t, strings.TrimRight(line, " "), line)
 	}
@@ -58,6 +58,15 @@ func TestStormsHaveATableOfTheirOwn(t *testing.T) {
 	Table(&out, append(results(), storm))
 	require.Regexp(t, `\nstorm: cut, outbound, shared downstream, 1 runs\n.* peak/settled .*\n +ours +5000 +1\.50 +- +200 +300 +1\.50 +1 +0 +0 `, out.String())
 	require.Equal(t, Plot(results()), Plot(append(results(), storm)), "there is nothing of it to draw")
+}
+
+func TestLimitedOnesHaveATableOfTheirOwn(t *testing.T) {
+	limited := *results()[0]
+	limited.Limit = "90MiB"
+	var out bytes.Buffer
+	Table(&out, []*run.Result{results()[0], &limited})
+	require.Contains(t, out.String(), "\noutbound, shared downstream, 100 legs, 3 rounds of refreshes, 2 runs, GOMEMLIMIT=90MiB\n")
+	require.Equal(t, Plot(results()), Plot(append(results(), &limited)))
 }
 
 func TestJSON(t *testing.T) {

@@ -48,6 +48,7 @@ func columnsOf(r *run.Result) []column {
 		figure("p99 ms", func(r *run.Result) float64 { return r.P99 }),
 		figure("KiB/leg", func(r *run.Result) float64 { return r.MemoryPerLeg }),
 		figure("all MiB", func(r *run.Result) float64 { return r.Memory }),
+		figure("peak MiB", func(r *run.Result) float64 { return r.Peak }),
 		figure("idle %", func(r *run.Result) float64 { return r.IdleCPU }),
 		{"upstream conns", func(r *run.Result) string { return fmt.Sprintf("%d+%d", r.ConnectionsFirst, r.ConnectionsRefresh) }},
 		{"handshakes", func(r *run.Result) string { return fmt.Sprintf("%d+%d", r.HandshakesFirst, r.HandshakesRefresh) }},
@@ -105,7 +106,11 @@ func headingOf(r *run.Result) string {
 	if r.Storm != nil {
 		return fmt.Sprintf("storm: %s, %s, %s downstream, %d runs", r.Storm.Storm, r.Role, r.Mode, r.Runs)
 	}
-	return fmt.Sprintf("%s, %s downstream, %d legs, %d rounds of refreshes, %d runs", r.Role, r.Mode, r.Legs, r.Rounds, r.Runs)
+	heading := fmt.Sprintf("%s, %s downstream, %d legs, %d rounds of refreshes, %d runs", r.Role, r.Mode, r.Legs, r.Rounds, r.Runs)
+	if r.Limit != "" {
+		heading += ", GOMEMLIMIT=" + r.Limit
+	}
+	return heading
 }
 
 func line(out io.Writer, columns []column, of func(column) string) {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 )
 
@@ -20,6 +21,8 @@ const (
 	// which it does not shrink by a hundredth is the end.
 	settleStep  = 250 * time.Millisecond
 	settleRests = 4
+	// sampleEvery is how often memory is looked at for its peak.
+	sampleEvery = 10 * time.Millisecond
 )
 
 // collect makes the process collect its garbage, and returns when it has.
@@ -100,4 +103,28 @@ func (c *child) settled(ctx context.Context) (float64, error) {
 func (c *child) memory() float64 {
 	usage, _ := c.Usage()
 	return float64(usage.Memory) / (1 << 10)
+}
+
+// sample looks at the memory until peak is called, which returns the most there was,
+// in MiB. It may be called once.
+func (r *runner) sample() (peak func() float64) {
+	most, over := r.proxy.memory(), make(chan struct{})
+	var sampling sync.WaitGroup
+	sampling.Go(func() {
+		ticker := time.NewTicker(sampleEvery)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-over:
+				return
+			case <-ticker.C:
+				most = max(most, r.proxy.memory())
+			}
+		}
+	})
+	return func() float64 {
+		close(over)
+		sampling.Wait()
+		return most / (1 << 10)
+	}
 }

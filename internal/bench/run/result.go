@@ -20,6 +20,8 @@ type Figures struct {
 	MemoryPerLeg float64 `json:"memoryKiBPerLeg"`
 	// Memory is all of it then.
 	Memory float64 `json:"memoryMiB"`
+	// Peak is the most there was before that, with the garbage.
+	Peak float64 `json:"peakMemoryMiB"`
 	// IdleCPU is the share of one core while nothing is asked for; 0 if that was
 	// not measured.
 	IdleCPU float64 `json:"idleCPUPercent"`
@@ -58,6 +60,8 @@ type Result struct {
 	Legs    int             `json:"legs"`
 	Rounds  int             `json:"rounds"`
 	Runs    int             `json:"runs"`
+	// Limit is the GOMEMLIMIT of the proxy, if it had one from the harness.
+	Limit string `json:"memoryLimit,omitempty"`
 	Figures
 	Counts
 	// Storm is set if it was one. Of the counts, those of refreshes are 0 then.
@@ -84,6 +88,7 @@ func Median(runs []*Result) *Result {
 		func(f *Figures) *float64 { return &f.P99 },
 		func(f *Figures) *float64 { return &f.MemoryPerLeg },
 		func(f *Figures) *float64 { return &f.Memory },
+		func(f *Figures) *float64 { return &f.Peak },
 		func(f *Figures) *float64 { return &f.IdleCPU },
 	} {
 		var values []float64

@@ -26,7 +26,8 @@ type Options struct {
 	Legs     int
 	Rounds   int // of refreshes, at least one; none in a storm
 	Storm    Storm
-	Callers  int // calls at the same time
+	Limit    string // GOMEMLIMIT for the proxy, if not the harness's own
+	Callers  int    // calls at the same time
 	Idle     time.Duration
 	Programs Programs
 	// CountsOnly leaves out what takes time and only serves the figures.
@@ -50,7 +51,7 @@ func Run(ctx context.Context, options *Options) (*Result, error) {
 		return nil, err
 	}
 	defer around.Close()
-	proxy, err := start(ctx, options.Subject, &options.Programs, around, dir)
+	proxy, err := start(ctx, options, around, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +71,8 @@ func Run(ctx context.Context, options *Options) (*Result, error) {
 		}
 	})
 	r := &runner{options: options, around: around, proxy: proxy, result: &Result{
-		Subject: options.Subject, Role: options.Role, Mode: options.Mode, Legs: options.Legs, Rounds: options.Rounds, Runs: 1,
+		Subject: options.Subject, Role: options.Role, Mode: options.Mode, Limit: options.Limit,
+		Legs: options.Legs, Rounds: options.Rounds, Runs: 1,
 	}}
 	if options.Storm != "" {
 		r.result.Storm = &Weather{Storm: options.Storm}

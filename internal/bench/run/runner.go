@@ -47,10 +47,12 @@ func (r *runner) run(ctx context.Context) error {
 		return err
 	}
 	defer l.Close()
-	if err := r.establish(ctx, l); err != nil {
-		return err
+	peak := r.sample()
+	err = r.establish(ctx, l)
+	if err == nil {
+		err = r.refresh(ctx, l)
 	}
-	if err := r.refresh(ctx, l); err != nil {
+	if r.result.Peak = peak(); err != nil {
 		return err
 	}
 	if err := r.idle(ctx); err != nil {

@@ -2,7 +2,6 @@ package run
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/bench/load"
@@ -25,8 +24,6 @@ const (
 func Storms() []Storm { return []Storm{Cut, Establish, Subscribe} }
 
 const (
-	// sampleEvery is how often memory is looked at for its peak.
-	sampleEvery = 10 * time.Millisecond
 	// lostAfter is how long a leg may take to be watched again until it counts as
 	// lost: longer than the grace.
 	lostAfter = 45 * time.Second
@@ -155,25 +152,11 @@ func (r *runner) settle(ctx context.Context) error {
 // watch begins to look at the proxy's process. end notes what was seen.
 func (r *runner) watch() (end func(took time.Duration)) {
 	cpu, dialled := r.cpu(), r.around.Counts().Connections
-	peak, over := r.proxy.memory(), make(chan struct{})
-	var sampling sync.WaitGroup
-	sampling.Go(func() {
-		ticker := time.NewTicker(sampleEvery)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-over:
-				return
-			case <-ticker.C:
-				peak = max(peak, r.proxy.memory())
-			}
-		}
-	})
+	peak := r.sample()
 	return func(took time.Duration) {
-		close(over)
-		sampling.Wait()
 		w := r.result.Storm
-		w.Seconds, w.CPU, w.Peak = took.Seconds(), (r.cpu() - cpu).Seconds(), peak/(1<<10)
+		w.Peak = peak()
+		w.Seconds, w.CPU = took.Seconds(), (r.cpu() - cpu).Seconds()
 		w.Dials = int(r.around.Counts().Connections - dialled)
 	}
 }

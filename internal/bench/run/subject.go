@@ -51,7 +51,8 @@ type child struct {
 }
 
 // start starts a subject and waits until it serves.
-func start(ctx context.Context, subject Subject, programs *Programs, around *neighbours.Neighbours, dir string) (*child, error) {
+func start(ctx context.Context, options *Options, around *neighbours.Neighbours, dir string) (*child, error) {
+	subject, programs := options.Subject, &options.Programs
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("run: %w", err)
@@ -83,6 +84,9 @@ func start(ctx context.Context, subject Subject, programs *Programs, around *nei
 		),
 		Dir: dir,
 		Log: filepath.Join(dir, "log"),
+	}
+	if options.Limit != "" {
+		spec.Env = append(spec.Env, "GOMEMLIMIT="+options.Limit)
 	}
 	switch subject {
 	case Floor:
