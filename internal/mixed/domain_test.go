@@ -14,10 +14,8 @@ import (
 	"github.com/networkservicemesh/api/pkg/api/registry"
 	"github.com/networkservicemesh/sdk/pkg/tools/spiffejwt"
 	"github.com/networkservicemesh/sdk/pkg/tools/token"
-	"github.com/spiffe/go-spiffe/v2/spiffetls/tlsconfig"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/identity/identitytest"
 )
@@ -70,8 +68,7 @@ func newDomain(t testing.TB, own, other *identitytest.CA) *domain {
 // serve serves a neighbour of the proxy until it is stopped or the test ends.
 func (d *domain) serve(t testing.TB, register func(*grpc.Server), opts ...grpc.ServerOption) (addr string, stop func()) {
 	t.Helper()
-	tls := credentials.NewTLS(tlsconfig.MTLSServerConfig(d.neighbour, d.neighbour, tlsconfig.AuthorizeAny()))
-	server := grpc.NewServer(append(opts, grpc.Creds(identitytest.CountHandshakes(tls, &d.handshakes)))...)
+	server := grpc.NewServer(append(opts, grpc.Creds(identitytest.CountHandshakes(d.neighbour.ServerCredentials(), &d.handshakes)))...)
 	register(server)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -87,10 +84,9 @@ func (d *domain) serve(t testing.TB, register func(*grpc.Server), opts ...grpc.S
 
 // dialOptions are how a neighbour connects. Its calls carry tokens.
 func (d *domain) dialOptions() []grpc.DialOption {
-	tls := credentials.NewTLS(tlsconfig.MTLSClientConfig(d.neighbour, d.neighbour, tlsconfig.AuthorizeAny()))
 	tokens := token.NewPerRPCCredentials(spiffejwt.TokenGeneratorFunc(d.neighbour, tokenTime))
 	return []grpc.DialOption{
-		grpc.WithTransportCredentials(tls),
+		grpc.WithTransportCredentials(d.neighbour.ClientCredentials()),
 		grpc.WithDefaultCallOptions(grpc.PerRPCCredentials(tokens)),
 		// A proxy that restarts is to be found at once.
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: soon, MinConnectTimeout: callTime}),

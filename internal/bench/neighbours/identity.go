@@ -8,7 +8,6 @@ import (
 
 	"github.com/networkservicemesh/sdk/pkg/tools/spiffejwt"
 	"github.com/networkservicemesh/sdk/pkg/tools/token"
-	"github.com/spiffe/go-spiffe/v2/spiffetls/tlsconfig"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
@@ -42,18 +41,16 @@ func newIdentity(ca *identitytest.CA, role string, federated *identitytest.CA) (
 // DialOptions are a neighbour's: mutual TLS, and a token with each call. What
 // succeeds of the handshakes is counted.
 func (i *Identity) DialOptions(handshakes *atomic.Int64) []grpc.DialOption {
-	config := tlsconfig.MTLSClientConfig(i.source, i.source, tlsconfig.AuthorizeAny())
 	return []grpc.DialOption{
-		grpc.WithTransportCredentials(&counting{credentials.NewTLS(config), handshakes}),
+		grpc.WithTransportCredentials(&counting{i.source.ClientCredentials(), handshakes}),
 		grpc.WithDefaultCallOptions(grpc.PerRPCCredentials(token.NewPerRPCCredentials(i.Tokens))),
 		grpc.WithReadBufferSize(buffer), grpc.WithWriteBufferSize(buffer),
 	}
 }
 
-func (i *Identity) serverOptions(handshakes *atomic.Int64) []grpc.ServerOption {
-	config := tlsconfig.MTLSServerConfig(i.source, i.source, tlsconfig.AuthorizeAny())
+func (i *Identity) serverOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.Creds(&counting{credentials.NewTLS(config), handshakes}),
+		grpc.Creds(i.source.ServerCredentials()),
 		grpc.ReadBufferSize(buffer), grpc.WriteBufferSize(buffer),
 	}
 }

@@ -133,7 +133,7 @@ func (n *Neighbours) listen(role Role, registries *Identity) error {
 		local.name, local.url = endpoint, tcp(n.Far)
 		remote.url = tcp(n.Proxy)
 	}
-	options := registries.serverOptions(new(atomic.Int64))
+	options := registries.serverOptions()
 	for at, names := range map[*string]*register{&n.Registry: local, &n.RegistryProxy: remote} {
 		listener, err := n.serve(names.register, options)
 		if err != nil {

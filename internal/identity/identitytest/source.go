@@ -7,7 +7,9 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"github.com/spiffe/go-spiffe/v2/spiffetls/tlsconfig"
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
+	"google.golang.org/grpc/credentials"
 )
 
 // Source is one workload's identity without a Workload API. It is safe for
@@ -84,4 +86,14 @@ func (s *Source) GetX509BundleForTrustDomain(td spiffeid.TrustDomain) (*x509bund
 		}
 	}
 	return nil, fmt.Errorf("identitytest: no bundle of %q", td)
+}
+
+// ServerCredentials let in whoever a known authority vouches for.
+func (s *Source) ServerCredentials() credentials.TransportCredentials {
+	return credentials.NewTLS(tlsconfig.MTLSServerConfig(s, s, tlsconfig.AuthorizeAny()))
+}
+
+// ClientCredentials connect to whoever a known authority vouches for.
+func (s *Source) ClientCredentials() credentials.TransportCredentials {
+	return credentials.NewTLS(tlsconfig.MTLSClientConfig(s, s, tlsconfig.AuthorizeAny()))
 }

@@ -1,14 +1,12 @@
 package domain
 
 import (
-	"crypto/tls"
 	"fmt"
 	"time"
 
 	"github.com/edwarnicke/grpcfd"
 	"github.com/networkservicemesh/sdk/pkg/tools/spiffejwt"
 	"github.com/networkservicemesh/sdk/pkg/tools/token"
-	"github.com/spiffe/go-spiffe/v2/spiffetls/tlsconfig"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
@@ -53,21 +51,17 @@ func (d *Domain) Rotate() error {
 
 // ServerCredentials lets in whoever a known authority vouches for.
 func (i *Identity) ServerCredentials() credentials.TransportCredentials {
-	config := tlsconfig.MTLSServerConfig(i.source, i.source, tlsconfig.AuthorizeAny())
-	config.MinVersion = tls.VersionTLS12
-	return credentials.NewTLS(config)
+	return i.source.ServerCredentials()
 }
 
 // DialOptions are the transport and the token of each call. The SDK's elements for
 // file descriptors bring credentials of their own; joined as in the stock commands,
 // they do not take the token's place.
 func (i *Identity) DialOptions() []grpc.DialOption {
-	config := tlsconfig.MTLSClientConfig(i.source, i.source, tlsconfig.AuthorizeAny())
-	config.MinVersion = tls.VersionTLS12
 	return []grpc.DialOption{
 		grpcfd.WithChainUnaryInterceptor(),
 		grpcfd.WithChainStreamInterceptor(),
-		grpc.WithTransportCredentials(credentials.NewTLS(config)),
+		grpc.WithTransportCredentials(i.source.ClientCredentials()),
 		grpc.WithDefaultCallOptions(grpc.PerRPCCredentials(token.NewPerRPCCredentials(i.Tokens))),
 	}
 }
