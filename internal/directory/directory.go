@@ -240,18 +240,20 @@ func (d *Directory) ask(ctx context.Context, way Way, endpoint string) (*url.URL
 	if u, ok := d.fresh(way, name); ok {
 		return u, nil
 	}
-	result := d.flight.DoChan(way.String()+" "+name, func() (_ any, err error) {
-		err = errLookup // what is left of a panic
+	result := d.flight.DoChan(way.String()+" "+name, func() (any, error) {
 		defer guard.Recover(ctx, "a look-up")
-		u, findErr := find(context.WithoutCancel(ctx), client, name)
-		if findErr == nil {
+		u, err := find(context.WithoutCancel(ctx), client, name)
+		if err == nil {
 			d.keep(way, name, u)
 		}
-		return u, findErr
+		return u, err
 	})
 	select {
 	case r := <-result:
-		u, _ := r.Val.(*url.URL)
+		u, ok := r.Val.(*url.URL)
+		if !ok {
+			return nil, errLookup // it has panicked
+		}
 		return u, r.Err
 	case <-ctx.Done():
 		return nil, ctx.Err()
