@@ -54,7 +54,7 @@ func (s *server) closeOrphan(ctx context.Context, l *Leg, conn *networkservice.C
 // connection anew.
 func (s *server) deliverOrphan(ctx context.Context, l *Leg, conn *networkservice.Connection) error {
 	for again := false; ; again = true {
-		err := s.closeOnce(ctx, l, conn, again)
+		err := s.closeOrphanOnce(ctx, l, conn, again)
 		if status.Code(err) != codes.Unavailable {
 			return err
 		}
@@ -74,8 +74,8 @@ func (s *server) deliverOrphan(ctx context.Context, l *Leg, conn *networkservice
 	}
 }
 
-// closeOnce makes one attempt, and gives the turn back.
-func (s *server) closeOnce(ctx context.Context, l *Leg, conn *networkservice.Connection, again bool) error {
+// closeOrphanOnce makes one attempt, and gives the turn back.
+func (s *server) closeOrphanOnce(ctx context.Context, l *Leg, conn *networkservice.Connection, again bool) error {
 	defer l.leave()
 	defer l.drop()
 	ctx = withLeg(ctx, l)
