@@ -252,6 +252,15 @@ func (p *Pool) retire(old, fresh *conn) {
 	p.awaitUp(fresh, old)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), retireAfter)
 	defer cancel()
+	defer context.AfterFunc(p.ctx, func() {
+		drained := time.NewTimer(drainTimeout) // as long as the pool waits for all
+		defer drained.Stop()
+		select {
+		case <-drained.C:
+			cancel()
+		case <-ctx.Done():
+		}
+	})()
 	old.calls.wait(ctx)
 	p.outlast(old)
 	old.close()

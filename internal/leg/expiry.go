@@ -39,7 +39,7 @@ func (l *Leg) startExpiry(conn *networkservice.Connection) {
 	}
 	armed := l.armed
 	l.expiry = time.AfterFunc(max(time.Until(expires)-l.early, soon), func() {
-		l.table.background(func(ctx context.Context) { l.expire(ctx, armed) })
+		l.table.counted(func(ctx context.Context) { l.expire(ctx, armed) })
 	})
 }
 
@@ -63,9 +63,9 @@ func (l *Leg) stopExpiry() {
 	}
 }
 
-// background runs f unless the table has ended, and counts it. Timers fire on
+// counted runs f unless the table has ended, and counts it. Timers fire on
 // goroutines of the runtime; this is what gives them an owner.
-func (t *Table) background(f func(ctx context.Context)) {
+func (t *Table) counted(f func(ctx context.Context)) {
 	t.mu.Lock()
 	if t.done {
 		t.mu.Unlock()
