@@ -14,6 +14,7 @@ import (
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/authz"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/config"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/identity"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/memory"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/nsmgrproxy"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/telemetry"
 )
@@ -53,6 +54,10 @@ func run(ctx context.Context, c *config.Config, warnings []string, logs io.Write
 	listeners, err := listen(c.ListenOn)
 	if err != nil {
 		return err
+	}
+
+	if limit := memory.Limit(); limit > 0 {
+		logger.Infof("app: the control group has %d MiB, collecting more often near that", limit>>20)
 	}
 
 	var background sync.WaitGroup
