@@ -78,7 +78,7 @@ func (h *Handle) attempt(ctx context.Context, sent *atomic.Bool, method string, 
 	call, answerer := &call{sent: sent}, new(peer.Peer)
 	err = c.cc.Invoke(context.WithValue(ctx, callKey{}, call), method, args, reply, append(failFast(opts), grpc.Peer(answerer))...)
 	c.bound(answerer)
-	return c, call.wrap(ctx, h.hop.target, err)
+	return c, call.wrap(ctx, h.hop, err)
 }
 
 // hold returns the connection for a call, and counts the call until done. A
@@ -110,6 +110,9 @@ func (h *Handle) conn(ctx context.Context) (*conn, error) {
 		h.pool.renew(c, "a certificate of its handshake has come to its end")
 	}
 	err := c.await(ctx, h.hop.limit(ctx))
+	if err != nil {
+		h.hop.facts.failures[Unreachable].Add(1)
+	}
 	return c, err
 }
 
@@ -122,7 +125,7 @@ func (h *Handle) NewStream(ctx context.Context, desc *grpc.StreamDesc, method st
 	}
 	call := &call{sent: new(atomic.Bool)}
 	stream, err := c.cc.NewStream(context.WithValue(ctx, callKey{}, call), desc, method, failFast(opts)...)
-	return stream, call.wrap(ctx, h.hop.target, err)
+	return stream, call.wrap(ctx, h.hop, err)
 }
 
 // watch opens a stream that keeps its connection when that is replaced.
@@ -134,7 +137,7 @@ func (h *Handle) watch(ctx context.Context, desc *grpc.StreamDesc, method string
 	defer done() // it counts itself by now
 	call := &call{sent: new(atomic.Bool), watch: true}
 	stream, err := c.cc.NewStream(context.WithValue(ctx, callKey{}, call), desc, method, failFast(opts)...)
-	return stream, call.wrap(ctx, h.hop.target, err)
+	return stream, call.wrap(ctx, h.hop, err)
 }
 
 // failFast puts our own wait in the place of gRPC's WaitForReady, which has no
@@ -182,7 +185,7 @@ type call struct {
 
 type callKey struct{}
 
-func (c *call) wrap(ctx context.Context, target string, err error) error {
+func (c *call) wrap(ctx context.Context, h *hop, err error) error {
 	if err == nil || c.answered.Load() {
 		return err
 	}
@@ -190,5 +193,12 @@ func (c *call) wrap(ctx context.Context, target string, err error) error {
 		// It was not the caller who gave up, but we who replaced the connection.
 		err = status.Error(codes.Unavailable, "connection replaced: "+status.Convert(err).Message())
 	}
-	return &TransportError{Target: target, Err: err, Sent: c.sent.Load()}
+	switch {
+	case ctx.Err() != nil: // the caller's own end
+	case c.sent.Load():
+		h.facts.failures[Lost].Add(1)
+	default:
+		h.facts.failures[Unreachable].Add(1)
+	}
+	return &TransportError{Target: h.target, Err: err, Sent: c.sent.Load()}
 }

@@ -29,8 +29,10 @@ type hop struct {
 	// users counts the handles. It changes under the pool's lock only; atomic so
 	// that others may look without it.
 	users atomic.Int64
-	// dials counts the connections that came up.
+	// dials counts the connections that came up, and facts are what else is known of
+	// the far side (status.go).
 	dials atomic.Int64
+	facts facts
 	// other is the far side's certificate if what it answers is signed by somebody else.
 	other atomic.Pointer[x509.Certificate]
 	// conn is the current connection. It is replaced under the pool's lock only.
@@ -118,8 +120,8 @@ func (c *conn) keep() {
 // await waits for the verdict of one attempt at a connection, at most limit. A
 // failed attempt is no error: the call that follows fails at once, and with the
 // reason. An attempt that is still under way is one.
-func (c *conn) await(ctx context.Context, limit time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+func (c *conn) await(caller context.Context, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(caller, limit)
 	defer cancel()
 	tried := false
 	for {
@@ -139,6 +141,9 @@ func (c *conn) await(ctx context.Context, limit time.Duration) error {
 			c.cc.Connect()
 		}
 		if !c.cc.WaitForStateChange(ctx, state) {
+			if state == connectivity.TransientFailure && caller.Err() == nil {
+				return nil // no attempt has begun, as for a name that is not found
+			}
 			return &TransportError{
 				Target: c.hop.target,
 				Err:    status.Errorf(codes.Unavailable, "no connection within %s (%s)", limit, state),

@@ -22,6 +22,8 @@ var ErrSelf = errors.New("the request came back to its sender")
 const (
 	// senderKey carries who sent a Request. Stock peers pass it by.
 	senderKey = "nsmgr-proxy-sender"
+	// kindKey in a trailer says that the answer is from a proxy like this one.
+	kindKey = "nsmgr-proxy-kind"
 	// returnedKey in a trailer says that a Request had come from here.
 	returnedKey = "nsmgr-proxy-returned"
 )
@@ -32,6 +34,14 @@ func (p *Pool) mark(ctx context.Context) context.Context {
 }
 
 func newSender() string { return rand.Text() }
+
+// kind tells from the trailer of a Request that was answered what the far side is.
+func kind(trailer metadata.MD) Peer {
+	if len(trailer.Get(kindKey)) > 0 {
+		return Ours
+	}
+	return Stock
+}
 
 // returned tells from the trailer whether a Request had come back to us.
 func returned(trailer metadata.MD) bool { return len(trailer.Get(returnedKey)) > 0 }
@@ -46,6 +56,7 @@ func (s *selfServer) Request(ctx context.Context, request *networkservice.Networ
 	if err := s.refuse(ctx); err != nil {
 		return nil, err
 	}
+	_ = grpc.SetTrailer(ctx, metadata.Pairs(kindKey, "true"))
 	return next.Server(ctx).Request(ctx, request)
 }
 

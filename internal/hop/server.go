@@ -76,6 +76,7 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 		return nil, fmt.Errorf("request: %w", err)
 	}
 	good = true
+	handle.hop.facts.peer.Store(int32(kind(trailer)))
 	state := leg.State[use](ctx)
 	state.handle, handle = handle, state.handle
 	handle.Release()

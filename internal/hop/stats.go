@@ -34,6 +34,7 @@ func (c *conn) HandleRPC(ctx context.Context, s stats.RPCStats) {
 		if call, ok := ctx.Value(callKey{}).(*call); ok {
 			call.answered.Store(true)
 		}
+		c.hop.facts.lastAnswer.Store(time.Now().UnixNano())
 	}
 }
 

@@ -63,6 +63,7 @@ func (p *Pool) alive(ctx context.Context, c *conn) bool {
 	if err == nil || c.cc.GetState() != connectivity.Ready {
 		return true
 	}
+	c.hop.facts.failures[Silent].Add(1)
 	c.hop.log.Infof("peer does not answer, replacing the connection: %v", err)
 	p.replace(c)
 	return false
