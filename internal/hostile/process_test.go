@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -86,12 +85,11 @@ func startStock(t *testing.T, n *neighbours) *process {
 	return start(t, n, self, stockproxy.Command)
 }
 
-// freeAddr finds a port for a process that is started right after.
+// freeAddr finds an address for a process that is started right after.
 func freeAddr(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := proc.FreeAddress()
 	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	return l.Addr().String()
+	return addr
 }
 
 func (p *process) dead() bool {

@@ -2,7 +2,6 @@ package mixed
 
 import (
 	"context"
-	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -39,10 +38,9 @@ type proxy struct {
 // newProxy prepares a proxy of the domain.
 func newProxy(t testing.TB, d *domain, name string, env ...string) *proxy {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0") // a port that is free
+	addr, err := proc.FreeAddress()
 	require.NoError(t, err)
-	p := &proxy{name: name, addr: listener.Addr().String(), domain: d}
-	require.NoError(t, listener.Close())
+	p := &proxy{name: name, addr: addr, domain: d}
 	addresses := filepath.Join(d.dir, name+".yaml")
 	require.NoError(t, os.WriteFile(addresses, []byte(inside+": "+outside+"\n"), 0o600))
 	p.env = append([]string{

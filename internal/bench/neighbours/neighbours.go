@@ -10,7 +10,6 @@ package neighbours
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/url"
 	"path/filepath"
 	"sync"
@@ -20,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/identity/identitytest"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/lab/proc"
 )
 
 // Role is the side of a path that the proxy stands on.
@@ -117,14 +117,8 @@ func (n *Neighbours) start(ctx context.Context, role Role, dir, self string) err
 
 // listen starts the servers, and finds a port for the proxy.
 func (n *Neighbours) listen(role Role, registries *Identity) error {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	n.Proxy = free.Addr().String()
-	// Nothing keeps the port until the proxy has it; the kernel hands out others
-	// first.
-	if err = free.Close(); err != nil {
+	var err error
+	if n.Proxy, err = proc.FreeAddress(); err != nil {
 		return err
 	}
 	tcp := func(host string) string { return (&url.URL{Scheme: "tcp", Host: host}).String() }

@@ -3,7 +3,6 @@ package run
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -53,14 +52,11 @@ type child struct {
 // start starts a subject and waits until it serves.
 func start(ctx context.Context, options *Options, around *neighbours.Neighbours, dir string) (*child, error) {
 	subject, programs := options.Subject, &options.Programs
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	profiles, err := proc.FreeAddress()
 	if err != nil {
 		return nil, fmt.Errorf("run: %w", err)
 	}
-	c := &child{profiles: free.Addr().String()}
-	if err = free.Close(); err != nil {
-		return nil, fmt.Errorf("run: %w", err)
-	}
+	c := &child{profiles: profiles}
 	mapFile := filepath.Join(dir, "map-ip.yaml")
 	if err = os.WriteFile(mapFile, []byte("10.0.1.9: 203.0.113.9\n"), 0o600); err != nil {
 		return nil, fmt.Errorf("run: %w", err)
