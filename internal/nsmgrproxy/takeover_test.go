@@ -114,18 +114,30 @@ func TestCloseAfterRestartByAnAliasOfOurs(t *testing.T) {
 	})
 }
 
+// restartWithoutRegistries puts another process in the proxy's place while both
+// registries are away. Back brings them back.
+func (w *world) restartWithoutRegistries() (back func()) {
+	registries := []string{registryAddr, registryProxyAddr}
+	w.stop()
+	for _, addr := range registries {
+		w.wire.Refuse(addr, true)
+		w.wire.Cut(addr)
+	}
+	w.start()
+	w.cc.ResetConnectBackoff()
+	return func() {
+		for _, addr := range registries {
+			w.wire.Refuse(addr, false)
+		}
+	}
+}
+
 // Where a Close leads has to be looked up after a restart. If that cannot be, it goes on
 // behind its caller, as one does whose hop is down.
 func TestCloseAfterARestartWhileTheRegistryIsDown(t *testing.T) {
 	inBubble(t, func(w *world) {
 		conn := w.establish(1)
-		w.stop()
-		for _, addr := range []string{registryAddr, registryProxyAddr} {
-			w.wire.Refuse(addr, true)
-			w.wire.Cut(addr)
-		}
-		w.start()
-		w.cc.ResetConnectBackoff()
+		back := w.restartWithoutRegistries()
 		s := w.subscribe(1)
 		defer s.end()
 		began := time.Now()
@@ -133,9 +145,7 @@ func TestCloseAfterARestartWhileTheRegistryIsDown(t *testing.T) {
 		require.Equal(w, time.Second, time.Since(began))
 		time.Sleep(10 * time.Second)
 		require.Len(w, w.far.Conns(), 1)
-		for _, addr := range []string{registryAddr, registryProxyAddr} {
-			w.wire.Refuse(addr, false)
-		}
+		back()
 		time.Sleep(15 * time.Second)
 		require.Len(w, w.far.Closes(), 1)
 		require.Empty(w, w.far.Conns())
@@ -147,17 +157,9 @@ func TestCloseAfterARestartWhileTheRegistryIsDown(t *testing.T) {
 func TestCloseAfterARestartGivesWayToANewRequest(t *testing.T) {
 	inBubble(t, func(w *world) {
 		conn := w.establish(1)
-		w.stop()
-		for _, addr := range []string{registryAddr, registryProxyAddr} {
-			w.wire.Refuse(addr, true)
-			w.wire.Cut(addr)
-		}
-		w.start()
-		w.cc.ResetConnectBackoff()
+		back := w.restartWithoutRegistries()
 		require.NoError(w, w.close(conn))
-		for _, addr := range []string{registryAddr, registryProxyAddr} {
-			w.wire.Refuse(addr, false)
-		}
+		back()
 		_, err := w.request(again(conn))
 		require.NoError(w, err)
 		time.Sleep(time.Minute)
