@@ -248,6 +248,13 @@ func (t *Table) lose(r *relay) bool {
 	return true
 }
 
+// relayOf returns what watches the leg at the far side, or nil.
+func (t *Table) relayOf(e *entry) *relay {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return e.relay
+}
+
 // ended notes that a relay has ended by itself: the next Request starts another.
 func (t *Table) ended(r *relay) {
 	t.mu.Lock()

@@ -79,14 +79,9 @@ func (r *relay) giveUp(ctx context.Context, err error) {
 	if r.down {
 		return
 	}
-	if r.grace > 0 && r.catchUp() {
-		select {
-		case <-ctx.Done():
-			return
-		case <-r.answers:
-		case <-time.After(doubtFor):
-		}
-		if r.catchUp(); r.left() > 0 {
+	if r.grace > 0 {
+		r.awaitAnswer(ctx)
+		if ctx.Err() != nil || r.left() > 0 {
 			return
 		}
 	}
@@ -96,8 +91,23 @@ func (r *relay) giveUp(ctx context.Context, err error) {
 	}
 }
 
+// awaitAnswer waits a moment for an answer that makes the loss good.
+func (r *relay) awaitAnswer(ctx context.Context) {
+	moment := time.After(doubtFor)
+	for busy := r.catchUp(); busy && r.left() <= 0; busy = r.catchUp() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.answers:
+		case <-moment:
+			r.catchUp()
+			return
+		}
+	}
+}
+
 // rest waits before the next attempt: no longer than the grace lasts, and not at
-// all once a Request has been answered.
+// all once a Request has come through.
 func (r *relay) rest(ctx context.Context, wait time.Duration, missing bool) {
 	limit := maxPause
 	if missing {

@@ -50,7 +50,7 @@ type relay struct {
 	cancel context.CancelFunc
 	// haunted tells that the far side may have a second connection for the leg.
 	haunted bool
-	// answers has a token when a Request of the leg has succeeded.
+	// answers has a token when a Request of the leg has been answered by the far side.
 	answers chan struct{}
 
 	// Used by one of the relay's goroutines at a time.
@@ -83,7 +83,8 @@ func (r *relay) logger() log.Logger {
 	return r.table.logger(r.ours.id).WithField("hop", r.hop.Target())
 }
 
-// answered tells the relay that a Request of the leg has succeeded on its hop.
+// answered tells the relay that a Request of the leg has come through on its hop,
+// whatever the answer: there is no reason to pause.
 func (r *relay) answered() {
 	select {
 	case r.answers <- struct{}{}:

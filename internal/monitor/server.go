@@ -2,6 +2,7 @@ package monitor
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
@@ -40,6 +41,7 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 		if conn := s.stopgap(ctx, e, request, err); conn != nil {
 			return conn, nil
 		}
+		s.refused(ctx, e, err)
 		return nil, err
 	}
 	told := conn.Clone()
@@ -63,6 +65,18 @@ func (s *server) pass(ctx context.Context, id string, e *entry, request *network
 	return conn, err
 }
 
+// refused has a relay that pauses between two attempts go on at once: a far side that
+// refuses can be reached, and what it says of the leg is waited for by a client that
+// has just been told an error. A relay's own Request is what it goes on from.
+func (s *server) refused(ctx context.Context, e *entry, err error) {
+	if _, lost := errors.AsType[*hop.TransportError](err); lost || leg.InPlace(ctx) || ctx.Err() != nil {
+		return
+	}
+	if r := s.table.relayOf(e); r != nil {
+		r.answered()
+	}
+}
+
 // watch keeps the relay of a leg that stays on its hop, and replaces it when the
 // leg has moved.
 func (s *server) watch(ctx context.Context, e *entry, told *networkservice.Connection) {
@@ -70,9 +84,7 @@ func (s *server) watch(ctx context.Context, e *entry, told *networkservice.Conne
 	if upstream == nil {
 		return
 	}
-	s.table.mu.Lock()
-	old := e.relay
-	s.table.mu.Unlock()
+	old := s.table.relayOf(e)
 	if old != nil && old.hop.Same(upstream) {
 		old.answered()
 		return

@@ -461,3 +461,25 @@ func TestBlackHole_IsNoticedByAnInitialStateThatDoesNotCome(t *testing.T) {
 		s.nothing("all inside the grace")
 	})
 }
+
+// A client that is told an error closes soon: the DOWN behind it does not wait for
+// the next attempt at a stream.
+func TestOutage_RefusedRefreshHasTheStreamResumedAtOnce(t *testing.T) {
+	for after := 6 * time.Second; after < 20*time.Second; after += 700 * time.Millisecond {
+		inBubble(t, func(w *world) {
+			s, conn := w.watched(1)
+			defer s.end()
+			w.far.Set(lbtest.Faults{MonitorError: status.Error(codes.Unavailable, "not yet")})
+			w.wire.Cut(farAddr)
+			w.far.Say(setState(networkservice.State_DOWN)) // the endpoint dies
+			time.Sleep(after)
+			w.far.Set(lbtest.Faults{RequestError: status.Error(codes.Unknown, "no endpoint")})
+			_, err := w.request(again(conn))
+			require.Equal(w, codes.Unknown, status.Code(err), "%v", err)
+			time.Sleep(50 * time.Millisecond)
+			s.down()
+			time.Sleep(time.Minute)
+			s.nothing("once")
+		})
+	}
+}
