@@ -153,14 +153,14 @@ func jwt(field, s string) error {
 	if len(s) > maxToken {
 		return faulty(field, "%d bytes, more than %d", len(s), maxToken)
 	}
-	parts := strings.Split(s, ".")
-	if len(parts) != 3 {
-		return faulty(field, "not a JWT")
-	}
-	for _, part := range parts {
-		if part == "" || strings.ContainsFunc(part, notBase64URL) {
+	parts := 0
+	for part := range strings.SplitSeq(s, ".") {
+		if parts++; part == "" || strings.ContainsFunc(part, notBase64URL) {
 			return faulty(field, "not a JWT")
 		}
+	}
+	if parts != 3 {
+		return faulty(field, "not a JWT")
 	}
 	return nil
 }

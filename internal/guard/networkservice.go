@@ -34,7 +34,7 @@ func (s server) Close(ctx context.Context, conn *networkservice.Connection) (_ *
 	ctx = s.log.in(ctx)
 	defer s.log.failed(ctx, "Close", "connection", conn.GetId(), &err)
 	defer recovered(ctx, "Close", &err)
-	if err := first(checkCall(ctx), checkConnection(conn)); err != nil {
+	if err := first(checkCall(ctx), CheckConnection(conn)); err != nil {
 		return nil, err
 	}
 	return next.Server(ctx).Close(ctx, conn)
@@ -73,7 +73,7 @@ func (s monitorServer) ended(ctx context.Context, err *error) {
 }
 
 func checkRequest(request *networkservice.NetworkServiceRequest) error {
-	if err := checkConnection(request.GetConnection()); err != nil {
+	if err := CheckConnection(request.GetConnection()); err != nil {
 		return err
 	}
 	conn := request.GetConnection()
@@ -84,18 +84,16 @@ func checkRequest(request *networkservice.NetworkServiceRequest) error {
 		return err
 	}
 	for i, m := range request.GetMechanismPreferences() {
-		field := fmt.Sprintf("mechanism_preferences[%d]", i)
-		if m == nil {
-			return faulty(field, "missing")
-		}
-		if err := checkMechanism(field, m); err != nil {
-			return err
+		if err := checkMechanism(m); err != nil {
+			return within(fmt.Sprintf("mechanism_preferences[%d]", i), err)
 		}
 	}
 	return nil
 }
 
-func checkConnection(conn *networkservice.Connection) error {
+// CheckConnection holds a connection, of a caller or of a far side, to the limits. The
+// error names the field, and is InvalidArgument to those who only know gRPC.
+func CheckConnection(conn *networkservice.Connection) error {
 	if conn == nil {
 		return faulty("connection", "missing")
 	}
@@ -113,7 +111,7 @@ func checkConnection(conn *networkservice.Connection) error {
 	if conn.GetMechanism() == nil {
 		return nil
 	}
-	return checkMechanism("connection.mechanism", conn.GetMechanism())
+	return within("connection.mechanism", checkMechanism(conn.GetMechanism()))
 }
 
 // checkContext bounds what client and endpoint agree on between themselves. What
@@ -161,11 +159,14 @@ func checkSegment(segment *networkservice.PathSegment) error {
 	)
 }
 
-func checkMechanism(field string, m *networkservice.Mechanism) error {
+func checkMechanism(m *networkservice.Mechanism) error {
+	if m == nil {
+		return faulty("", "missing")
+	}
 	return first(
-		text(field+".cls", m.GetCls(), maxName),
-		text(field+".type", m.GetType(), maxName),
-		labels(field+".parameters", m.GetParameters()),
+		text("cls", m.GetCls(), maxName),
+		text("type", m.GetType(), maxName),
+		labels("parameters", m.GetParameters()),
 	)
 }
 

@@ -1,6 +1,7 @@
 package hop
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 func TestAnswer_SaysNothingOfThoseBeforeUs(t *testing.T) {
 	t.Parallel()
 	segment := func(id string, expires int64) *networkservice.PathSegment {
-		return &networkservice.PathSegment{Name: id, Id: id, Token: "token of " + id, Expires: timestamppb.New(time.Unix(expires, 0))}
+		return &networkservice.PathSegment{Name: id, Id: id, Token: "token.of." + id, Expires: timestamppb.New(time.Unix(expires, 0))}
 	}
 	sent := &networkservice.Path{Index: 1, PathSegments: []*networkservice.PathSegment{segment("before", 1000), segment("us", 2000), segment("behind", 3000)}}
 
@@ -31,11 +32,17 @@ func TestAnswer_SaysNothingOfThoseBeforeUs(t *testing.T) {
 		require.True(t, proto.Equal(want, answer.GetPath().GetPathSegments()[i]), "place %d", i)
 	}
 
+	long := &networkservice.Path{PathSegments: []*networkservice.PathSegment{segment("before", 1000), segment("us", 2000)}}
+	for i := range 200 {
+		long.PathSegments = append(long.PathSegments, segment(fmt.Sprintf("behind-%d", i), 3000))
+	}
 	for name, path := range map[string]*networkservice.Path{
 		"no path":              nil,
 		"too short":            {PathSegments: []*networkservice.PathSegment{segment("before", 1000)}},
 		"another before us":    {PathSegments: []*networkservice.PathSegment{segment("thief", 1000), segment("us", 2000)}},
 		"another in our place": {PathSegments: []*networkservice.PathSegment{segment("before", 1000), segment("thief", 2000)}},
+		"too long":             long,
+		"no name behind us":    {PathSegments: []*networkservice.PathSegment{segment("before", 1000), segment("us", 2000), {Id: "behind"}}},
 		"nil in our place":     {PathSegments: []*networkservice.PathSegment{segment("before", 1000), nil}},
 	} {
 		require.Equal(t, codes.Internal, status.Code(checkAnswer(&networkservice.Connection{Path: path}, sent)), name)

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/guard"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/leg"
 )
 
@@ -102,5 +103,10 @@ func checkAnswer(conn *networkservice.Connection, sent *networkservice.Path) err
 		}
 	}
 	conn.Path.Index, conn.Id = sent.GetIndex(), segments[index].GetId()
+	// What callers may not say to us they are not to hear from us either: they send it
+	// back with their next refresh.
+	if err := guard.CheckConnection(conn); err != nil {
+		return status.Errorf(codes.Internal, "in the far side's answer: %v", err)
+	}
 	return nil
 }

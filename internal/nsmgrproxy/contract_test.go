@@ -241,13 +241,13 @@ func TestContract_OtherContextIsOneUpdate(t *testing.T) {
 		require.NotEqual(w, "not theirs to say", told.GetMechanism().GetType())
 
 		w.far.Say(func(conn *networkservice.Connection) {
-			conn.Path.PathSegments[4].Token = "another"
+			conn.Path.PathSegments[4].Token = "an.other.token"
 		})
 		s.nothing("a token is not news")
 		late := w.subscribe(1)
 		defer late.end()
 		for _, known := range late.initial {
-			require.Equal(w, "another", known.GetPath().GetPathSegments()[4].GetToken(), "but who joins learns it")
+			require.Equal(w, "an.other.token", known.GetPath().GetPathSegments()[4].GetToken(), "but who joins learns it")
 		}
 	})
 }

@@ -54,11 +54,16 @@ func inMemory(t testing.TB) nsmgr.Nsmgr {
 // seed adds messages in wire format, whole and cut short.
 func seed(f *testing.F, messages ...proto.Message) {
 	for _, m := range messages {
-		raw, err := proto.Marshal(m)
-		require.NoError(f, err)
+		raw := wireOf(f, m)
 		f.Add(raw)
 		f.Add(raw[:len(raw)/2])
 	}
+}
+
+func wireOf(f *testing.F, m proto.Message) []byte {
+	raw, err := proto.Marshal(m)
+	require.NoError(f, err)
+	return raw
 }
 
 func fuzzContext(t *testing.T) (context.Context, context.CancelFunc) {

@@ -216,3 +216,23 @@ func TestStream_DownBeforeAFailingRefreshIsLetGo(t *testing.T) {
 		s.nothing("once")
 	})
 }
+
+// What callers may not say is not passed on to them either, and is no loss: the far side
+// has the leg.
+func TestStream_MalformedWordIsLeftOut(t *testing.T) {
+	inBubble(t, func(w *world) {
+		s, _ := w.watched(1)
+		defer s.end()
+		w.far.Say(func(conn *networkservice.Connection) {
+			conn.Context.MTU = 1400
+			conn.Path.PathSegments[5].Name = "two\nlines"
+		})
+		s.nothing("left out")
+		w.wire.Cut(farAddr)
+		time.Sleep(time.Minute)
+		s.nothing("the same on resume")
+		require.Len(w, w.far.Requests(), 1, "it is not asked again for what it has")
+		w.far.Say(func(conn *networkservice.Connection) { conn.Path.PathSegments[5].Name = "far-5" })
+		require.EqualValues(w, 1400, s.up().GetContext().GetMTU())
+	})
+}
