@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -79,6 +80,19 @@ type input struct {
 }
 
 func (i *input) String() string { return fmt.Sprintf("%s: %s: %s", i.method, i.fault, i.field) }
+
+// kind is the fault; of a path in a header there are too many to tell apart.
+func (i *input) kind() string {
+	if strings.HasPrefix(i.fault, pathHeader) {
+		return "path header that is no path"
+	}
+	return i.fault
+}
+
+// random tells what may mean something else tomorrow: the same bits of another time.
+func (i *input) random() bool {
+	return i.fault == "bits changed" || i.fault == "cut short" || i.fault == "noise"
+}
 
 // answer is what came of an input.
 type answer struct {

@@ -1,12 +1,25 @@
 package hostile_test
 
 import (
+	"flag"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
+	"testing"
 	"text/tabwriter"
+
+	"github.com/stretchr/testify/require"
 )
+
+// published is the document with the table, and the line in it after which that begins.
+const (
+	published = "../../deployments/docs/bad-input.md"
+	tableLine = "| fault | tried | answered with |"
+)
+
+var update = flag.Bool("update", false, "write the table of "+published)
 
 // table counts what happened to which kind of fault.
 type table struct {
@@ -31,14 +44,44 @@ func (t *table) String() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintf(w, "%s\tcount\t%s\n", t.head[0], t.head[1])
+	t.each(func(kind string, sum int, outcomes string) {
+		_, _ = fmt.Fprintf(w, "%s\t%d\t%s\n", kind, sum, outcomes)
+	})
+	_ = w.Flush()
+	return b.String()
+}
+
+// markdown is the table as it is published.
+func (t *table) markdown() string {
+	var b strings.Builder
+	_, _ = fmt.Fprintf(&b, "%s\n|---|---|---|\n", tableLine)
+	t.each(func(kind string, sum int, outcomes string) {
+		_, _ = fmt.Fprintf(&b, "| %s | %d | %s |\n", kind, sum, outcomes)
+	})
+	_, _ = fmt.Fprintf(&b, "| in all | %d | process ended: 0 |\n", t.count)
+	return b.String()
+}
+
+func (t *table) each(row func(kind string, sum int, outcomes string)) {
 	for _, kind := range slices.Sorted(maps.Keys(t.rows)) {
 		sum, parts := 0, []string{}
 		for _, outcome := range slices.Sorted(maps.Keys(t.rows[kind])) {
 			sum += t.rows[kind][outcome]
 			parts = append(parts, fmt.Sprintf("%s %d", outcome, t.rows[kind][outcome]))
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%d\t%s\n", kind, sum, strings.Join(parts, ", "))
+		row(kind, sum, strings.Join(parts, ", "))
 	}
-	_ = w.Flush()
-	return b.String()
+}
+
+// requirePublished requires that the document says what came out. The table is its end.
+func (t *table) requirePublished(tb testing.TB) {
+	text, err := os.ReadFile(published)
+	require.NoError(tb, err)
+	before, _, found := strings.Cut(string(text), tableLine)
+	require.True(tb, found, "%s has no table", published)
+	if now := before + t.markdown(); *update {
+		require.NoError(tb, os.WriteFile(published, []byte(now), 0o600))
+	} else {
+		require.Equal(tb, now, string(text), "%s is not up to date: run this test with -update", published)
+	}
 }
