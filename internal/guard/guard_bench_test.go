@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
-	"github.com/networkservicemesh/sdk/pkg/networkservice/core/chain"
+	"github.com/networkservicemesh/sdk/pkg/networkservice/core/next"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/guard"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/lbtest"
@@ -21,7 +21,7 @@ func BenchmarkRequest(b *testing.B) {
 	first.Connection.Id = first.GetConnection().GetCurrentPathSegment().GetId()
 	for _, request := range []*networkservice.NetworkServiceRequest{first, refresh} {
 		b.Run(fmt.Sprintf("segments=%d", len(request.GetConnection().GetPath().GetPathSegments())), func(b *testing.B) {
-			server := chain.NewNetworkServiceServer(guard.NewServer(quietly()), new(behind))
+			server := next.NewNetworkServiceServer(guard.NewServer(quietly()), new(behind))
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := server.Request(b.Context(), request); err != nil {
