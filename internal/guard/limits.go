@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/networkservicemesh/sdk/pkg/tools/interdomain"
 	"google.golang.org/grpc/codes"
@@ -98,10 +99,27 @@ func text(field, s string, limit int) error {
 	if len(s) > limit {
 		return faulty(field, "%d bytes, more than %d", len(s), limit)
 	}
-	if i := strings.IndexFunc(s, unicode.IsControl); i >= 0 {
+	if i := controlIn(s); i >= 0 {
 		return faulty(field, "control character at byte %d", i)
 	}
 	return nil
+}
+
+// controlIn returns where the first control character is, or -1. Names are of ASCII, and
+// there are dozens in each message.
+func controlIn(s string) int {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c < ' ' || c == 0x7f:
+			return i
+		case c >= utf8.RuneSelf:
+			if at := strings.IndexFunc(s[i:], unicode.IsControl); at >= 0 {
+				return i + at
+			}
+			return -1
+		}
+	}
+	return -1
 }
 
 // name checks a name or id that has to be there.
@@ -153,21 +171,29 @@ func jwt(field, s string) error {
 	if len(s) > maxToken {
 		return faulty(field, "%d bytes, more than %d", len(s), maxToken)
 	}
-	parts := 0
-	for part := range strings.SplitSeq(s, ".") {
-		if parts++; part == "" || strings.ContainsFunc(part, notBase64URL) {
+	dots, last := 0, -1
+	for i := range len(s) {
+		switch c := s[i]; {
+		case base64URL[c]:
+		case c == '.' && i > last+1:
+			dots, last = dots+1, i
+		default:
 			return faulty(field, "not a JWT")
 		}
 	}
-	if parts != 3 {
+	if dots != 2 || last == len(s)-1 {
 		return faulty(field, "not a JWT")
 	}
 	return nil
 }
 
-func notBase64URL(r rune) bool {
-	return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_' || r == '=')
-}
+// base64URL has the characters of a token's parts.
+var base64URL = func() (is [256]bool) {
+	for _, c := range []byte("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_=") {
+		is[c] = true
+	}
+	return is
+}()
 
 // expiry checks a time that may be missing.
 func expiry(field string, t *timestamppb.Timestamp) error {

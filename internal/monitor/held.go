@@ -6,6 +6,7 @@ import (
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
 
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/guard"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/packed"
 )
 
@@ -52,7 +53,8 @@ func (e *entry) answerFor(w word) {
 	}
 }
 
-// judge tells the subscribers what the word means. The caller holds mu.
+// judge tells the subscribers what the word means. One with what callers may not say is
+// left out: they would send it back with their next refresh. The caller holds mu.
 func (t *Table) judge(e *entry, w word) {
 	if digest(w.conn, stateOf(w), e.index) == e.digest {
 		return // the report of an answer, most often
@@ -61,12 +63,16 @@ func (t *Table) judge(e *entry, w word) {
 	if !sameLeg(conn, w.conn) {
 		return
 	}
+	if err := guard.CheckConnection(w.conn); err != nil && stateOf(w) != networkservice.State_DOWN {
+		t.said = append(t.said, remark{id: conn.GetId(), malformed: err})
+		return
+	}
 	if !fold(conn, w) {
 		t.know(e, conn)
 		return
 	}
 	if conn.GetState() == networkservice.State_DOWN {
-		t.said = append(t.said, conn.GetId())
+		t.said = append(t.said, remark{id: conn.GetId()})
 	}
 	t.tell(e, conn)
 }

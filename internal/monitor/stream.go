@@ -132,7 +132,7 @@ func (r *relay) selector() *networkservice.MonitorScopeSelector {
 // bring passes on what an event says of the leg.
 func (r *relay) bring(event *networkservice.ConnectionEvent) {
 	for _, conn := range event.GetConnections() {
-		if r.ours.about(conn) && r.sound(conn) {
+		if r.ours.about(conn) {
 			deleted := event.GetType() == networkservice.ConnectionEventType_DELETE
 			r.table.hear(r, word{conn: conn, deleted: deleted})
 			if !deleted {
@@ -145,25 +145,12 @@ func (r *relay) bring(event *networkservice.ConnectionEvent) {
 // take takes an initial state. It returns false if the leg is not in it.
 func (r *relay) take(event *networkservice.ConnectionEvent, answers int) (shown bool) {
 	for _, conn := range event.GetConnections() {
-		switch {
-		case !r.ours.about(conn):
-		case !r.sound(conn):
-			shown = true // it has the leg; what it says of it is nothing to pass on
-		default:
+		if r.ours.about(conn) {
 			r.closeGhost(conn)
 			shown = r.table.resume(r, word{conn: conn}, answers) || shown
 		}
 	}
 	return shown
-}
-
-// sound tells whether what the far side says of the leg may be passed on to callers.
-func (r *relay) sound(conn *networkservice.Connection) bool {
-	err := guard.CheckConnection(conn)
-	if err != nil {
-		r.logger().Debugf("malformed word of the far side, left out: %v", err)
-	}
-	return err == nil
 }
 
 // refused tells a far side that ends the stream by its own word from a way that

@@ -26,9 +26,15 @@ type Table struct {
 	behind      map[string][]*entry
 	subscribers subscribers
 	done        bool
-	// said are the legs of which the far side has just said that they are down. They
-	// are logged when mu is free.
-	said []string
+	// said is what the far side has just said that is worth a line. It is logged when
+	// mu is free.
+	said []remark
+}
+
+// remark is a DOWN of a leg, or a word on it that is malformed.
+type remark struct {
+	id        string
+	malformed error
 }
 
 var _ networkservice.MonitorConnectionServer = (*Table)(nil)
@@ -54,8 +60,12 @@ func (t *Table) unlock() {
 	said := t.said
 	t.said = nil
 	t.mu.Unlock()
-	for _, id := range said {
-		t.logger(id).Info("down: said by the far side")
+	for _, what := range said {
+		if what.malformed != nil {
+			t.logger(what.id).Debugf("malformed word of the far side, left out: %v", what.malformed)
+			continue
+		}
+		t.logger(what.id).Info("down: said by the far side")
 	}
 }
 
