@@ -47,3 +47,22 @@ func FuzzTokenHeaders(f *testing.F) {
 		require.Less(t, time.Until(until), 11*365*24*time.Hour)
 	})
 }
+
+func TestTokenForm(t *testing.T) {
+	for tok, good := range map[string]bool{
+		"a.b.c": true, "eyJ_-.Z9.=": true, "": true,
+		"a": false, "a.b": false, "a.b.c.d": false, ".b.c": false, "a..c": false, "a.b.": false, "...": false, "..": false,
+		"a.b c.d": false, "a.b.c\n": false, "a.b.+": false, "ä.b.c": false,
+	} {
+		request := &networkservice.NetworkServiceRequest{Connection: lbtest.Established(1)}
+		request.Connection.Path.PathSegments[0].Token = tok
+		server := chain.NewNetworkServiceServer(guard.NewServer(quietly()), new(behind))
+		_, err := server.Request(t.Context(), request)
+		if good {
+			require.NoError(t, err, "%q", tok)
+			continue
+		}
+		require.Equal(t, codes.InvalidArgument, status.Code(err), "%q", tok)
+		require.ErrorContains(t, err, "path_segments[0].token: not a JWT")
+	}
+}
