@@ -60,13 +60,17 @@ func (t *Table) inGrace(e *entry) time.Duration {
 
 // graceLeft is inGrace with mu held.
 func (t *Table) graceLeft(e *entry) time.Duration {
-	if !e.told.Set() || e.state == networkservice.State_DOWN || e.relay == nil || e.nearsEnd(e.relay.grace) {
+	if !e.told.Set() || e.state == networkservice.State_DOWN || e.relay == nil {
 		return 0
 	}
-	if e.lost.IsZero() {
-		return e.relay.grace // the stream has not noticed yet
+	left := e.relay.grace
+	if !e.lost.IsZero() { // otherwise the stream has not noticed yet
+		left -= time.Since(e.lost)
 	}
-	return max(0, e.relay.grace-time.Since(e.lost))
+	if left <= 0 || e.nearsEnd(left) {
+		return 0
+	}
+	return left
 }
 
 // tellLastKnown tells, and returns, the last known state with the path before us as
@@ -88,10 +92,11 @@ func (t *Table) tellLastKnown(e *entry, renewed *networkservice.Connection) *net
 	return answer.Clone()
 }
 
-// nearsEnd tells whether the leg's far side may end it soon after the grace. It looks
-// at our own token, which is the one that the far side holds against us, and at those
-// behind it. The caller holds mu of the table.
-func (e *entry) nearsEnd(grace time.Duration) bool {
+// nearsEnd tells whether the leg's far side may end it soon after what is left of the
+// grace, which is what the delivery may take. It looks at our own token, which is the
+// one that the far side holds against us, and at those behind it. The caller holds mu of
+// the table.
+func (e *entry) nearsEnd(left time.Duration) bool {
 	conn := e.told.Unpack()
 	for i, segment := range conn.GetPath().GetPathSegments() {
 		if i < int(conn.GetPath().GetIndex()) || segment.GetExpires() == nil {
@@ -99,7 +104,7 @@ func (e *entry) nearsEnd(grace time.Duration) bool {
 		}
 		expires := segment.GetExpires().AsTime()
 		early := nearEnd + leg.Lateness(expires.Sub(e.answered), nearEnd)
-		if time.Until(expires) < grace+early {
+		if time.Until(expires) < left+early {
 			return true
 		}
 	}

@@ -172,6 +172,35 @@ func TestContract_NearTheFarExpiriesARefreshIsNotAnsweredFromMemory(t *testing.T
 	})
 }
 
+// The delivery comes in what is left of the grace, or not at all: that is how long the
+// far side's tokens have to last.
+func TestContract_NearTheEndOfTheGraceTheFarExpiriesMayBeNearer(t *testing.T) {
+	const needed = 60 * time.Second // a far side's own margin, and as much again as a Request may be late
+	for lost, margin := range map[time.Duration]time.Duration{
+		25 * time.Second: nsmgrproxy.DefaultMonitorGrace - 20*time.Second,
+		0:                nsmgrproxy.DefaultMonitorGrace + 5*time.Second,
+	} {
+		for _, answered := range []bool{true, false} {
+			inBubble(t, func(w *world) {
+				s, conn := w.watched(1)
+				defer s.end()
+				left := needed + margin
+				if !answered {
+					left -= 6 * time.Second
+				}
+				time.Sleep(tokenTime - left - lost)
+				outages["at its start"](w)
+				time.Sleep(lost)
+				_, err := w.request(again(conn))
+				require.Equal(w, answered, err == nil, "lost %s, %s left: %v", lost, left, err)
+				if answered {
+					s.up()
+				}
+			})
+		}
+	}
+}
+
 func TestContract_RefreshThatWasAskedForInAnOutageIsAnsweredToo(t *testing.T) {
 	inBubble(t, func(w *world) {
 		s, conn := w.watched(1)
