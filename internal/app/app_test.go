@@ -108,10 +108,11 @@ func newPlace(t *testing.T) *place {
 	return p
 }
 
-func (p *place) serveAgent(t *testing.T, opts ...identitytest.Option) {
+func (p *place) serveAgent(t *testing.T, opts ...identitytest.Option) *identitytest.WorkloadAPI {
 	api, err := identitytest.ServeWorkloadAPI(p.agent, p.ca, "nsmgr-proxy", opts...)
 	require.NoError(t, err)
 	t.Cleanup(api.Close)
+	return api
 }
 
 // dial connects to target with an identity of ca that trusts p's domain, too.
