@@ -105,6 +105,9 @@ func (s *side) start(t *testing.T, config *domain.Config) {
 			"NSM_REGISTRY_PROXY_URL=tcp://" + s.registryProxy.Addr(),
 			"NSM_MAP_IP_FILE_PATH=" + addresses,
 			"NSM_MAX_TOKEN_LIFETIME=" + config.TokenLifetime.String(),
+			"NSM_REQUEST_POLICIES=etc/nsm/opa/common/.*.rego,etc/nsm/opa/server/.*.rego",
+			"NSM_MONITOR_POLICIES=etc/nsm/opa/monitor/.*.rego",
+			"NSM_TRUST_DOMAINS=nsm.cluster1,nsm.cluster2",
 		},
 	})
 	require.NoError(t, err)
