@@ -33,6 +33,9 @@ type hop struct {
 	// the far side (status.go).
 	dials atomic.Int64
 	facts facts
+	// theirs is the far side's certificate at the last handshake, and renewedFor the one
+	// for whose end a connection was last renewed.
+	theirs, renewedFor atomic.Pointer[x509.Certificate]
 	// other is the far side's certificate if what it answers is signed by somebody else.
 	other atomic.Pointer[x509.Certificate]
 	// conn is the current connection. It is replaced under the pool's lock only.
@@ -69,6 +72,9 @@ type conn struct {
 	// endsAt is the end of its life in Unix nanoseconds.
 	dialling atomic.Pointer[string]
 	endsAt   atomic.Int64
+	// begun counts the transports that have shaken hands. With TLS 1.3 a far side that
+	// refuses our certificate does so after that: they are not up yet.
+	begun atomic.Int64
 	// retired is set when it has been replaced.
 	retired atomic.Bool
 	// calls are the unary calls in flight, watches the streams that keep it.
@@ -91,8 +97,11 @@ func (c *conn) wake() {
 // keep dials whenever the hop is used and not connected. gRPC by itself waits
 // for the next call after a cut; a leg that only listens would wait with it.
 func (c *conn) keep() {
+	up := new(ups)
+	defer up.see(c, connectivity.Shutdown)
 	for c.ctx.Err() == nil {
 		state := c.cc.GetState()
+		up.see(c, state)
 		if state == connectivity.Shutdown {
 			return
 		}
@@ -114,6 +123,28 @@ func (c *conn) keep() {
 			c.cc.Connect()
 		}
 		c.cc.WaitForStateChange(c.ctx, state)
+	}
+}
+
+// ups says when a connection is up and when it is not any more.
+type ups struct {
+	up bool
+	// begun is that of the transport that is or was up.
+	begun int64
+}
+
+// see takes in what state the connection is in. Another transport may have come up
+// since the last time.
+func (u *ups) see(c *conn, state connectivity.State) {
+	begun := c.begun.Load()
+	ready := state == connectivity.Ready
+	if u.up && (!ready || begun != u.begun) {
+		c.hop.log.Info("connection lost or closed")
+		u.up = false
+	}
+	if ready && !u.up {
+		c.hop.log.Infof("connected (%d)", c.hop.dials.Add(1))
+		u.up, u.begun = true, begun
 	}
 }
 

@@ -104,18 +104,19 @@ func (c *conn) handshaken() {
 // uncertain is no name of a certificate.
 const uncertain = "?"
 
-// bound arms the end of a connection's life from the certificates of both sides.
-// The peer's is known from the first call.
+// bound arms the end of a connection's life from the peer's certificate, which is known
+// from the first call. Our own has no part in it: its rotation is followed, and as long
+// as it has none, a new connection is made with the same.
 func (c *conn) bound(p *peer.Peer) {
 	if c.pool.opts.Identity == nil || p.AuthInfo == nil || !c.bounded.CompareAndSwap(false, true) {
 		return
 	}
-	_, end := c.pool.opts.Identity.Current()
-	whole := 2 * time.Until(end) // our own rotation is followed anyway
-	if theirs := certificateOf(p); theirs != nil && theirs.NotAfter.Before(end) {
-		end, whole = theirs.NotAfter, theirs.NotAfter.Sub(theirs.NotBefore)
+	theirs := certificateOf(p)
+	if theirs == nil {
+		return
 	}
-	life := lifeOf(time.Until(end), whole, c.pool.opts.TokenLifetime)
+	c.hop.theirs.Store(theirs)
+	life := lifeOf(time.Until(theirs.NotAfter), theirs.NotAfter.Sub(theirs.NotBefore), c.pool.opts.TokenLifetime)
 	c.endsAt.Store(time.Now().Add(life).UnixNano())
 	c.pool.mu.Lock()
 	defer c.pool.mu.Unlock()
@@ -127,9 +128,9 @@ func (c *conn) bound(p *peer.Peer) {
 	}
 }
 
-// lifeOf is how long a connection is used: until what is left of its certificates is
-// less than the longest token. Where they are short-lived, until half of their time
-// is over: that is when they are renewed, and from then on the other side's new one is
+// lifeOf is how long a connection is used: until what is left of the peer's certificate
+// is less than the longest token. Where it is short-lived, until half of its time
+// is over: that is when it is renewed, and from then on the new one is
 // looked for often, since the far side takes a caller's patience off each token.
 func lifeOf(left, whole, token time.Duration) time.Duration {
 	return max(left-token, left-whole/2, left/lifeShare, renewFloor)
@@ -167,7 +168,12 @@ func (p *Pool) renew(old *conn, why string) <-chan struct{} {
 		return over
 	}
 	old.renewal = over
-	old.hop.log.Infof("renewing the connection: %s", why)
+	if theirs := old.hop.theirs.Load(); theirs != nil && theirs.Equal(old.hop.renewedFor.Swap(theirs)) {
+		// The far side is looked at again and again until it has renewed its own.
+		old.hop.log.Debugf("renewing the connection once more: %s", why)
+	} else {
+		old.hop.log.Infof("renewing the connection: %s", why)
+	}
 	p.wg.Go(func() {
 		defer guard.Recover(p.ctx, "the renewal of a hop")
 		fresh := p.successor(old)

@@ -194,3 +194,41 @@ func TestIdentity_PeersCertificateBoundsIt(t *testing.T) {
 		h.Release()
 	})
 }
+
+// Nobody but its Workload API can do anything about a certificate that runs out.
+func TestIdentity_OwnCertificateIsNoReasonToDialAgain(t *testing.T) {
+	withProbes(t, time.Minute, time.Hour, 10*time.Minute, func(t *testing.T, i *identities) {
+		h := take(t, i.pool)
+		require.NoError(t, check(h, time.Second))
+		time.Sleep(30 * time.Minute)
+		require.NoError(t, i.far.Rotate())
+		require.NoError(t, i.own.Rotate())
+		synctest.Wait()
+		dials := i.wire.Dials(farAddr)
+		for range 9 {
+			time.Sleep(6 * time.Minute)
+			require.NoError(t, i.far.Rotate())
+			require.NoError(t, check(h, time.Second))
+		}
+		require.Equal(t, dials+1, i.wire.Dials(farAddr), "for the peer's, which has another by then")
+		h.Release()
+	})
+}
+
+// With TLS 1.3 a peer's refusal comes after our side of the handshake.
+func TestIdentity_RefusedInTheHandshakeIsNotConnected(t *testing.T) {
+	withIdentities(t, time.Hour, 10*time.Minute, func(t *testing.T, i *identities) {
+		time.Sleep(2 * time.Hour)
+		require.NoError(t, i.far.Rotate()) // and ours has run out
+		h := take(t, i.pool)
+		require.Error(t, check(h, time.Second))
+		time.Sleep(time.Minute)
+		require.Greater(t, i.wire.Dials(farAddr), 5)
+		require.Zero(t, i.pool.Status()[0].Dials)
+		require.NoError(t, i.own.Rotate())
+		time.Sleep(5 * time.Second)
+		require.NoError(t, check(h, time.Second))
+		require.Equal(t, 1, i.pool.Status()[0].Dials)
+		h.Release()
+	})
+}

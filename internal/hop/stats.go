@@ -50,12 +50,9 @@ func (c *conn) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Contex
 
 // HandleConn implements stats.Handler.
 func (c *conn) HandleConn(_ context.Context, s stats.ConnStats) {
-	switch s.(type) {
-	case *stats.ConnBegin:
+	if _, ok := s.(*stats.ConnBegin); ok {
 		c.handshaken()
 		c.lastPayload.Store(time.Now().UnixNano())
-		c.hop.log.Infof("connected (%d)", c.hop.dials.Add(1))
-	case *stats.ConnEnd:
-		c.hop.log.Info("connection lost or closed")
+		c.begun.Add(1)
 	}
 }
