@@ -1,6 +1,7 @@
 package app
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +14,9 @@ import (
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/identity/identitytest"
 )
+
+// shortSVID is short enough to be outlived, and long enough for what has to be done in it.
+const shortSVID = 5 * time.Second
 
 // policies are those that the README gives.
 var policies = []string{
@@ -170,4 +174,33 @@ func TestTrustDomains_KeepOthersOutOnBothSides(t *testing.T) {
 	unreachable(t, err)
 	require.NotZero(t, three.refused.Load())
 	require.Zero(t, three.letIn.Load())
+}
+
+func TestWorkloadAPI_IsBackWithANewRootAfterTheSVIDHasRunOut(t *testing.T) {
+	here, there := newPlace(t), newCA(t, "nsm.two")
+	two := newFar(t, there, here)
+	newRegistries(t, here, map[string]string{"endpoint@nsm.two": two.url})
+	agent := here.serveAgent(t, identitytest.WithFederated(there), identitytest.WithTTL(shortSVID))
+	p := started(t, here)
+	forwarder := newNeighbour(t, "forwarder", here.ca, here)
+	// Each time over a connection of its own, as the SDK's forwarders do.
+	refresh := func(patience time.Duration) error {
+		_, err := requestWithin(patience, forwarder.dial(here, forwarder.tokens()), "1", "endpoint@nsm.two", forwarder)
+		return err
+	}
+	require.NoError(t, refresh(wait))
+	agent.Close()
+	p.says(t, "lost, the SVID stays in use until")
+	require.NoError(t, refresh(wait), "it is good still")
+	require.Eventually(t, func() bool { return refresh(callTime) != nil }, wait, 100*time.Millisecond)
+
+	require.NoError(t, here.ca.Prepare())
+	here.ca.Activate()
+	here.ca.Retire()
+	require.NoError(t, forwarder.source.Rotate())
+	here.serveAgent(t, identitytest.WithFederated(there))
+	p.says(t, "renewed, valid until")
+	require.NoError(t, refresh(wait))
+	require.Equal(t, 1, strings.Count(p.logs.String(), "identity: workload API"), "said once")
+	require.NotZero(t, two.letIn.Load())
 }

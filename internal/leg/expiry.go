@@ -5,7 +5,11 @@ import (
 	"time"
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
+	"github.com/networkservicemesh/sdk/pkg/networkservice/core/next"
 	"github.com/networkservicemesh/sdk/pkg/tools/log"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/guard"
@@ -27,6 +31,30 @@ func requestTime(ctx context.Context) time.Duration {
 	return min(max(0, time.Until(deadline)), closeTimeout)
 }
 
+// alive refuses a Request whose tokens have run out by now, as they do when a Workload
+// API is away for longer than a certificate lives. It would be answered, and closed
+// upstream in the same moment; and the SDK's clients, which refresh at a part of what is
+// left, or heal what was closed, would come again at once, for as long as that lasts.
+type alive struct{}
+
+// NewAliveServer is the element behind the one that renews the tokens.
+func NewAliveServer() networkservice.NetworkServiceServer { return alive{} }
+
+func (alive) Request(ctx context.Context, request *networkservice.NetworkServiceRequest) (*networkservice.Connection, error) {
+	conn := request.GetConnection()
+	for _, segment := range []*networkservice.PathSegment{conn.GetPrevPathSegment(), conn.GetCurrentPathSegment()} {
+		if expires := segment.GetExpires(); expires != nil && !time.Now().Before(expires.AsTime()) {
+			return nil, status.Errorf(codes.Unauthenticated, "leg: the token of %s ran out at %s",
+				segment.GetName(), expires.AsTime().Format(time.RFC3339))
+		}
+	}
+	return next.Server(ctx).Request(ctx, request)
+}
+
+func (alive) Close(ctx context.Context, conn *networkservice.Connection) (*emptypb.Empty, error) {
+	return next.Server(ctx).Close(ctx, conn)
+}
+
 // startExpiry arms the timer for the end of the leg, in the place of the earlier one.
 // That is when the previous hop's token runs out, or our own: the far side holds that
 // one against us, and a caller must not keep a leg here for years that has ended
@@ -37,8 +65,11 @@ func (l *Leg) startExpiry(conn *networkservice.Connection) {
 	if expires.IsZero() {
 		return
 	}
+	// Where little is left, a refresh in half of it is to come in time.
+	left := time.Until(expires)
+	left = max(left-min(l.early, left/2), soon)
 	armed := l.armed
-	l.expiry = time.AfterFunc(max(time.Until(expires)-l.early, soon), func() {
+	l.expiry = time.AfterFunc(left, func() {
 		l.table.counted(func(ctx context.Context) { l.expire(ctx, armed) })
 	})
 }

@@ -11,7 +11,9 @@ import (
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
 	"github.com/networkservicemesh/sdk/pkg/networkservice/core/chain"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -281,6 +283,56 @@ func TestExpiry(t *testing.T) {
 		require.Zero(t, table.Len())
 	})
 }
+
+func TestExpiry_LeavesTimeForARefresh(t *testing.T) {
+	inBubble(t, func(t *testing.T, server networkservice.NetworkServiceServer, table *leg.Table, b *behind) {
+		// Nobody's certificate is renewed: the refreshes come ever faster, each in a
+		// fifth of what is left.
+		end, refreshes := time.Now().Add(10*time.Second), 0
+		for time.Until(end) > time.Second {
+			b.set(func() { b.lifetime = time.Until(end) })
+			ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+			_, err := server.Request(ctx, request())
+			cancel()
+			require.NoError(t, err)
+			time.Sleep(time.Until(end) / 5)
+			refreshes++
+			require.Equal(t, 1, table.Len())
+		}
+		time.Sleep(time.Until(end))
+		require.Len(t, b.seen(), refreshes+1)
+		require.Len(t, b.closes, 1)
+		require.Zero(t, table.Len())
+	})
+}
+
+func TestAlive_RefusesWhatHasRunOut(t *testing.T) {
+	b := &behind{}
+	server := chain.NewNetworkServiceServer(leg.NewAliveServer(), b)
+	for _, c := range []struct {
+		before, own time.Duration // from now, zero for unknown
+		code        codes.Code
+	}{
+		{0, 0, codes.OK},
+		{time.Minute, time.Minute, codes.OK},
+		{-time.Second, time.Minute, codes.Unauthenticated},
+		{time.Minute, -time.Second, codes.Unauthenticated},
+		{0, -time.Second, codes.Unauthenticated},
+	} {
+		r := request()
+		for i, left := range []time.Duration{c.before, c.own} {
+			if left != 0 {
+				r.Connection.Path.PathSegments[i].Expires = timestamppb.New(time.Now().Add(left))
+			}
+		}
+		closes := len(b.closes)
+		require.Equal(t, c.code, status.Code(first(server.Request(t.Context(), r.Clone()))), "%v", c)
+		require.NoError(t, first(server.Close(t.Context(), r.GetConnection())))
+		require.Len(t, b.closes, closes+1, "a Close is always good")
+	}
+}
+
+func first(_ any, err error) error { return err }
 
 func TestReselect_ClosesTheOldLegFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T, server networkservice.NetworkServiceServer, table *leg.Table, b *behind) {

@@ -56,11 +56,10 @@ import (
 // ctx.
 func NewServer(ctx context.Context, registryURL, registryProxyURL *url.URL, tokenGenerator token.GeneratorFunc, opts ...Option) nsmgr.Nsmgr {
 	o := newOptions(opts)
-	pool := hop.NewPool(ctx, o.wg, o.hop())
+	pool, legs, table := hop.NewPool(ctx, o.wg, o.hop()), leg.New(ctx, o.wg), monitor.NewTable(ctx, o.wg)
 	local, remote := pool.Client(registryURL), pool.Client(registryProxyURL)
 	places := directory.New(o.listenOn, toRegistry(local), toRegistry(remote))
 	addresses, logger := mapip.Watch(ctx, o.wg, o.mapIPFilePath), guard.NewLog(log.FromContext(ctx))
-	legs, table := leg.New(ctx, o.wg), monitor.NewTable(ctx, o.wg)
 	return &server{
 		legs: legs, table: table, pool: pool,
 		NetworkServiceServer: next.NewNetworkServiceServer(
@@ -71,6 +70,7 @@ func NewServer(ctx context.Context, registryURL, registryProxyURL *url.URL, toke
 			o.gate,
 			leg.NewServer(legs),
 			updatetoken.NewServer(tokenGenerator),
+			leg.NewAliveServer(),
 			o.authorizeServer,
 			monitor.NewServer(table, o.grace, places.Moved),
 			directory.NewServer(places),
