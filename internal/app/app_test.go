@@ -286,7 +286,7 @@ func TestUnreadablePolicyIsFault(t *testing.T) {
 	require.NoError(t, os.Symlink(loop, loop))
 	p = start(t, append(here.environ, "NSM_REGISTRY_CLIENT_POLICIES="+filepath.Dir(here.agent)+"/loop.*")...)
 	p.endsWith(t, 1, wait)
-	require.Contains(t, p.logs.String(), "app: policies ")
+	require.Contains(t, p.logs.String(), "app: authz: policies ")
 }
 
 func TestTelemetryHoldsNothingUp(t *testing.T) {

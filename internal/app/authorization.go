@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/networkservicemesh/sdk/pkg/registry/common/authorize"
 	"github.com/networkservicemesh/sdk/pkg/tools/log"
-	"github.com/networkservicemesh/sdk/pkg/tools/opa"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/authz"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/config"
@@ -17,44 +15,37 @@ import (
 // registry calls, those of others to us and ours to others. It fails if a policy
 // cannot be read.
 // The policies on Requests are for the gate, which needs our tokens as well.
-func newAuthorization(ctx context.Context, c *config.Config) (_ []nsmgrproxy.Option, gate []authz.Policy, _ error) {
-	for _, masks := range [][]string{c.RegistryServerPolicies, c.RegistryClientPolicies, c.RequestPolicies, c.MonitorPolicies} {
-		if err := checkPolicies(ctx, masks); err != nil {
+func newAuthorization(ctx context.Context, c *config.Config) (_ []nsmgrproxy.Option, gate []authz.Policy, err error) {
+	var loaded [4][]authz.Policy
+	for i, masks := range [][]string{c.RequestPolicies, c.MonitorPolicies, c.RegistryServerPolicies, c.RegistryClientPolicies} {
+		if loaded[i], err = loadPolicies(ctx, masks); err != nil {
 			return nil, nil, err
 		}
 	}
-	gate, err := authz.Load(c.RequestPolicies)
-	if err != nil {
-		return nil, nil, err
-	}
-	subscriptions, err := authz.Load(c.MonitorPolicies)
-	if err != nil {
-		return nil, nil, err
-	}
+	gate, subscriptions, server, client := loaded[0], loaded[1], loaded[2], loaded[3]
 	owners := authz.NewOwners(subscriptions)
-	server := authorize.WithPolicies(c.RegistryServerPolicies...)
-	client := authorize.WithPolicies(c.RegistryClientPolicies...)
 	return []nsmgrproxy.Option{
 		nsmgrproxy.WithAuthorizeServer(authz.NewServer(owners)),
 		nsmgrproxy.WithAuthorizeMonitorConnectionServer(authz.NewMonitorConnectionServer(owners)),
-		nsmgrproxy.WithAuthorizeNSRegistryServer(authorize.NewNetworkServiceRegistryServer(server)),
-		nsmgrproxy.WithAuthorizeNSERegistryServer(authorize.NewNetworkServiceEndpointRegistryServer(server)),
-		nsmgrproxy.WithAuthorizeNSRegistryClient(authorize.NewNetworkServiceRegistryClient(client)),
-		nsmgrproxy.WithAuthorizeNSERegistryClient(authorize.NewNetworkServiceEndpointRegistryClient(client)),
+		nsmgrproxy.WithAuthorizeNSRegistryServer(authz.NewNetworkServiceRegistryServer(server)),
+		nsmgrproxy.WithAuthorizeNSERegistryServer(authz.NewNetworkServiceEndpointRegistryServer(server)),
+		nsmgrproxy.WithAuthorizeNSRegistryClient(authz.NewNetworkServiceRegistryClient(client)),
+		nsmgrproxy.WithAuthorizeNSERegistryClient(authz.NewNetworkServiceEndpointRegistryClient(client)),
 	}, gate, nil
 }
 
-// checkPolicies reads the policies once before WithPolicies does, which panics
-// when it cannot, and takes a mask without a file for no policy at all.
-func checkPolicies(ctx context.Context, masks []string) error {
+// loadPolicies warns of a mask without a file, which is no policy at all.
+func loadPolicies(ctx context.Context, masks []string) ([]authz.Policy, error) {
+	var policies []authz.Policy
 	for _, mask := range masks {
-		policies, err := opa.PoliciesByFileMask(mask)
+		found, err := authz.Load([]string{mask})
 		if err != nil {
-			return fmt.Errorf("app: policies %q: %w", mask, err)
+			return nil, fmt.Errorf("app: %w", err)
 		}
-		if len(policies) == 0 {
+		if len(found) == 0 {
 			log.FromContext(ctx).Warnf("app: no policy file matches %q, so it authorizes nothing and forbids nothing", mask)
 		}
+		policies = append(policies, found...)
 	}
-	return nil
+	return policies, nil
 }

@@ -1,8 +1,9 @@
-// Package authz authorizes Requests, Closes and subscriptions by the SDK's OPA
-// policies. Both are off unless the operator names policies: turned on, they need
-// neighbours that send tokens, and subscribers that requested what they watch.
+// Package authz authorizes Requests, Closes, subscriptions and registry calls by the
+// SDK's OPA policies. All but the last are off unless the operator names policies: turned
+// on, they need neighbours that send tokens, and subscribers that requested what they
+// watch.
 //
-// It stands where the SDK has its authorize elements. Those forget every
+// It stands where the SDK has its authorize elements. For Requests, those forget every
 // connection of a peer when one of its Requests fails, so that its other
 // connections can no longer be watched; here a failed Request changes nothing.
 // And they hand each subscription the ids of all peers; here it is the
@@ -11,6 +12,14 @@
 // What is promised: a connection belongs to the peer whose Request was answered
 // last, until it is closed or its tokens run out. After a restart nobody owns
 // anything: subscribers are refused until they have refreshed.
+//
+// For registry calls, the SDK's keep the name and the path ids of all that was ever
+// registered and not unregistered, and hand each call a copy of all of it. Here a
+// policy gets what is known of the name in question, which is all that the SDK's own look
+// at, and they decide the same: a name belongs to who registered it first, until it is
+// unregistered. But it is free also when its registration has expired, and when the peer
+// through which it came has registered some thousands of others since. As in the SDK
+// nothing is known after a restart.
 package authz
 
 import (
