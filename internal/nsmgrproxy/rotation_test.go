@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/authz"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/identity/identitytest"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/lbtest"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/nsmgrproxy"
@@ -29,8 +30,8 @@ import (
 
 // The masks that the stock commands have by default.
 var (
-	serverPolicies = authorize.WithPolicies("etc/nsm/opa/common/.*.rego", "etc/nsm/opa/registry/.*.rego", "etc/nsm/opa/server/.*.rego")
-	clientPolicies = authorize.WithPolicies("etc/nsm/opa/common/.*.rego", "etc/nsm/opa/registry/.*.rego", "etc/nsm/opa/client/.*.rego")
+	serverMasks = []string{"etc/nsm/opa/common/.*.rego", "etc/nsm/opa/registry/.*.rego", "etc/nsm/opa/server/.*.rego"}
+	clientMasks = []string{"etc/nsm/opa/common/.*.rego", "etc/nsm/opa/registry/.*.rego", "etc/nsm/opa/client/.*.rego"}
 )
 
 // policed is a proxy between a neighbour and the SDK's own registry, with the
@@ -47,6 +48,11 @@ type policed struct {
 
 func inPolicedBubble(t *testing.T, f func(p *policed)) {
 	t.Helper()
+	server, err := authz.Load(serverMasks)
+	require.NoError(t, err)
+	client, err := authz.Load(clientMasks)
+	require.NoError(t, err)
+	theirs := authorize.WithPolicies(serverMasks...)
 	synctest.Test(t, func(t *testing.T) {
 		p := &policed{T: t, wire: lbtest.NewWire()}
 		one, err := identitytest.NewCA("nsm.cluster1")
@@ -64,8 +70,8 @@ func inPolicedBubble(t *testing.T, f func(p *policed)) {
 		defer cancel()
 		far := memory.NewServer(ctx, func(peer credentials.AuthInfo) (string, time.Time, error) { return p.tokens(p.signer)(peer) },
 			memory.WithDefaultExpiration(tokenTime),
-			memory.WithAuthorizeNSRegistryServer(authorize.NewNetworkServiceRegistryServer(serverPolicies)),
-			memory.WithAuthorizeNSERegistryServer(authorize.NewNetworkServiceEndpointRegistryServer(serverPolicies)))
+			memory.WithAuthorizeNSRegistryServer(authorize.NewNetworkServiceRegistryServer(theirs)),
+			memory.WithAuthorizeNSERegistryServer(authorize.NewNetworkServiceEndpointRegistryServer(theirs)))
 		defer p.serve(registryProxyAddr, p.far, far.Register)()
 
 		at := &url.URL{Scheme: "tcp", Host: registryProxyAddr}
@@ -74,10 +80,10 @@ func inPolicedBubble(t *testing.T, f func(p *policed)) {
 			nsmgrproxy.WithMapIPFilePath(""), nsmgrproxy.WithWaitGroup(&wg),
 			nsmgrproxy.WithDialOptions(p.dialOptions(p.own)...),
 			nsmgrproxy.WithIdentity(p.own, tokenTime),
-			nsmgrproxy.WithAuthorizeNSRegistryServer(authorize.NewNetworkServiceRegistryServer(serverPolicies)),
-			nsmgrproxy.WithAuthorizeNSERegistryServer(authorize.NewNetworkServiceEndpointRegistryServer(serverPolicies)),
-			nsmgrproxy.WithAuthorizeNSRegistryClient(authorize.NewNetworkServiceRegistryClient(clientPolicies)),
-			nsmgrproxy.WithAuthorizeNSERegistryClient(authorize.NewNetworkServiceEndpointRegistryClient(clientPolicies)))
+			nsmgrproxy.WithAuthorizeNSRegistryServer(authz.NewNetworkServiceRegistryServer(server)),
+			nsmgrproxy.WithAuthorizeNSERegistryServer(authz.NewNetworkServiceEndpointRegistryServer(server)),
+			nsmgrproxy.WithAuthorizeNSRegistryClient(authz.NewNetworkServiceRegistryClient(client)),
+			nsmgrproxy.WithAuthorizeNSERegistryClient(authz.NewNetworkServiceEndpointRegistryClient(client)))
 		defer p.serve(proxyAddr, p.own, func(s *grpc.Server) {
 			registry.RegisterNetworkServiceRegistryServer(s, chain.NetworkServiceRegistryServer())
 			registry.RegisterNetworkServiceEndpointRegistryServer(s, chain.NetworkServiceEndpointRegistryServer())
