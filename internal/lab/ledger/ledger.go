@@ -49,6 +49,7 @@ type Counts struct {
 	PathChanges       int `json:"pathChanges,omitempty"`       // refreshes that came back with other ids
 	Adopted           int `json:"adopted,omitempty"`           // connections with the same ids after a restart of the outbound proxy
 	NotAdopted        int `json:"notAdopted,omitempty"`        // and those with others
+	LeftUnheard       int `json:"leftUnheard,omitempty"`       // connections closed before their endpoint's death could be heard
 }
 
 // Ledger is the book of one run.
@@ -108,7 +109,15 @@ func New() *Ledger {
 func (l *Ledger) Counts() Counts {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.counts
+	counts := l.counts
+	for _, d := range l.deaths {
+		for _, c := range l.conns {
+			if c.leftUnheard(d) {
+				counts.LeftUnheard++
+			}
+		}
+	}
+	return counts
 }
 
 // Alive says whether the last thing that who said of a connection is neither

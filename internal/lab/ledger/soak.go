@@ -232,6 +232,31 @@ func (l *Ledger) SlowestResume() (slowest time.Duration, open int) {
 	return slowest, open
 }
 
+// leftUnheard says whether the client has closed the connection because its last refresh
+// could not get through to where the death is known: near the end of the far side's
+// tokens there is nothing else to answer it with.
+func (c *connection) leftUnheard(d death) bool {
+	unreached := false
+	for _, call := range c.calls {
+		switch {
+		case !d.unheard || call.Start.Before(d.at) && call.End.Before(d.at):
+		case !d.back.IsZero() && call.Start.After(d.back):
+			return false
+		case call.Kind == domain.Refresh && !call.End.IsZero():
+			unreached = unreachable(call.Err)
+		case call.Kind == domain.Close && unreached:
+			return !slices.ContainsFunc(c.downs[Proxy], func(at time.Time) bool { return at.After(d.at) && at.Before(call.Start) })
+		}
+	}
+	return false
+}
+
+// unreachable tells a proxy that could not reach its upstream from one that has the
+// far side's answer.
+func unreachable(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "code = Unavailable desc = request: hop: ")
+}
+
 // unseenDown says whether an initial state tells of a DOWN that nobody has seen: one
 // from between two streams.
 func (c *connection) unseenDown(who Who, kind networkservice.ConnectionEventType, state networkservice.State) bool {

@@ -73,6 +73,32 @@ func TestGoodSoakHolds(t *testing.T) {
 	require.InDelta(t, 60*time.Millisecond, took, float64(time.Millisecond))
 }
 
+// unheard is a death in a black hole, with a refresh in it that fails so, and a client
+// that then closes.
+func (s *script) unheard(refresh string) {
+	s.TroubleBegins(s.at(40), false)
+	s.EndpointKilledUnheard(s.at(40))
+	s.call(domain.Refresh, 41, 44, errors.New(refresh))
+	s.call(domain.Close, 45, 45.1, nil)
+	s.proxy(45.1, remove, up)
+	s.EndpointBack(s.at(50))
+	s.answer(domain.Reselect, 51, 52, path...)
+	s.proxy(52, update, up)
+	s.TroubleEnds(s.at(53))
+}
+
+func TestDeathOfWhoHasLeft(t *testing.T) {
+	s := soaked()
+	s.unheard("rpc error: code = Unavailable desc = request: hop: far: no connection")
+	require.Empty(t, s.SoakVerdict().Why)
+	require.Equal(t, 1, s.Counts().LeftUnheard)
+
+	told := soaked()
+	told.unheard("rpc error: code = Unknown desc = no such endpoint")
+	require.Equal(t, []string{"0 DOWN for the death of the endpoint, want 1"}, told.SoakVerdict().Why, "the far side could be asked")
+	require.Zero(t, told.Counts().LeftUnheard)
+}
+
 func TestBreachesOfASoak(t *testing.T) {
 	for name, tc := range map[string]struct {
 		breach func(s *script)

@@ -187,7 +187,8 @@ func (c *connection) closing(at time.Time) bool {
 	return explained
 }
 
-// judgeDeaths wants one DOWN per death, and a heal.
+// judgeDeaths wants one DOWN per death, and a heal. Of a connection that was closed
+// before the death could be heard nobody is left to be told.
 func (l *Ledger) judgeDeaths(c *connection, why map[string]int) {
 	for _, d := range l.deaths {
 		downs := 0
@@ -197,7 +198,7 @@ func (l *Ledger) judgeDeaths(c *connection, why map[string]int) {
 				downs++
 			}
 		}
-		if downs != 1 {
+		if downs != 1 && (downs != 0 || !c.leftUnheard(d)) {
 			why[fmt.Sprintf("%d DOWN for the death of the endpoint, want 1", downs)]++
 		}
 		healed := slices.ContainsFunc(c.calls, func(call domain.Call) bool {

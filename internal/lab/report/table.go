@@ -137,6 +137,7 @@ func ofSoak(summaries []*scenario.Summary) []row {
 		number("  by a neighbour", func(s *scenario.Summary) int { return s.RefreshExcused }),
 		number("DOWN by a neighbour, at client", func(s *scenario.Summary) int { return s.ClientDownExcused }),
 		number("adopted after a restart", func(s *scenario.Summary) int { return s.Adopted }),
+		number("closed before a death was heard", func(s *scenario.Summary) int { return s.LeftUnheard }),
 		number("not adopted", func(s *scenario.Summary) int { return s.NotAdopted }),
 		{"slowest recovery", soak(func(s *scenario.Soak) string { return seconds(s.Slowest) })},
 	}

@@ -141,16 +141,16 @@ func (l *lab) restart(gone time.Duration, numbers ...int) error {
 // die kills the endpoint and starts another one after a while, not before the
 // proxy has told of the death.
 func (l *lab) die(lasts time.Duration) error {
-	began, downs := time.Now(), l.book.Counts().DownTrue
+	began, before := time.Now(), l.mourned()
 	l.book.TroubleBegins(began, false)
 	l.book.EndpointKilled(began)
 	l.kill()
-	return l.mourn(began, downs, lasts)
+	return l.mourn(began, before, lasts)
 }
 
 // dieUnheard is die in a black hole: the DOWN can only be seen behind it.
 func (l *lab) dieUnheard(lasts time.Duration) error {
-	began, downs := time.Now(), l.book.Counts().DownTrue
+	began, before := time.Now(), l.mourned()
 	l.book.TroubleBegins(began, false)
 	l.relay.SetBlackhole(true)
 	defer l.relay.SetBlackhole(false)
@@ -160,12 +160,19 @@ func (l *lab) dieUnheard(lasts time.Duration) error {
 		return err
 	}
 	l.relay.SetBlackhole(false)
-	return l.mourn(began, downs, lasts)
+	return l.mourn(began, before, lasts)
+}
+
+// mourned counts the connections of which a death has been told, or that were closed before
+// it could be.
+func (l *lab) mourned() int {
+	counts := l.book.Counts()
+	return counts.DownTrue + counts.LeftUnheard
 }
 
 // mourn waits for the DOWN of a death, and until the next endpoint is there.
-func (l *lab) mourn(began time.Time, downs int, lasts time.Duration) error {
-	told := func() bool { return l.book.Counts().DownTrue >= downs+l.options.Connections }
+func (l *lab) mourn(began time.Time, before int, lasts time.Duration) error {
+	told := func() bool { return l.mourned() >= before+l.options.Connections }
 	if err := l.want(l.patience(backTimeout), "a DOWN for the death of the endpoint", told); err != nil {
 		return err
 	}
