@@ -1,4 +1,5 @@
-// Package memory tells the Go runtime how much memory the process may have.
+// Package memory finds out how much memory the process may have, and tells the Go
+// runtime.
 //
 // The shipped manifest limits it to 100 MiB, which the runtime does not know of: it
 // lets the heap grow to twice of what is in use, and a process with a thousand
@@ -24,15 +25,22 @@ const (
 	most = 1 << 50
 )
 
-// Limit has the runtime keep below the limit of the process's control group, and
-// returns that, in bytes. It returns 0, and does nothing, where there is none or where
-// GOMEMLIMIT has told the runtime already.
+// Limit returns how much the process may have, in bytes: the limit of its control
+// group or, if that is less, what GOMEMLIMIT is the runtime's share of. It returns 0
+// where there is neither. It has the runtime keep below the group's unless GOMEMLIMIT
+// has told it something already.
 func Limit() int64 {
 	limit := groupLimit(os.DirFS("/"))
-	if limit == 0 || os.Getenv("GOMEMLIMIT") != "" {
-		return 0
+	if os.Getenv("GOMEMLIMIT") == "" {
+		if limit > 0 {
+			debug.SetMemoryLimit(int64(share * float64(limit)))
+		}
+		return limit
 	}
-	debug.SetMemoryLimit(int64(share * float64(limit)))
+	// Without a number, as with "off", it is past any.
+	if told := float64(debug.SetMemoryLimit(-1)) / share; told < most && (limit == 0 || told < float64(limit)) {
+		return int64(told)
+	}
 	return limit
 }
 

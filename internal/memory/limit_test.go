@@ -2,6 +2,7 @@ package memory
 
 import (
 	"math"
+	"os"
 	"runtime/debug"
 	"testing"
 	"testing/fstest"
@@ -40,11 +41,15 @@ func TestGroupLimit(t *testing.T) {
 }
 
 func TestLimit_LeavesWhoHasSetItAlone(t *testing.T) {
-	was := debug.SetMemoryLimit(80 << 20)
+	was := debug.SetMemoryLimit(9 << 20)
 	defer debug.SetMemoryLimit(was)
-	t.Setenv("GOMEMLIMIT", "80MiB")
-	require.Zero(t, Limit())
-	require.Equal(t, int64(80<<20), debug.SetMemoryLimit(-1))
+	t.Setenv("GOMEMLIMIT", "9MiB")
+	require.EqualValues(t, 10<<20, Limit(), "its share is nine tenths")
+	require.EqualValues(t, 9<<20, debug.SetMemoryLimit(-1))
+	t.Setenv("GOMEMLIMIT", "off")
+	debug.SetMemoryLimit(math.MaxInt64)
+	require.Equal(t, groupLimit(os.DirFS("/")), Limit())
+	require.EqualValues(t, math.MaxInt64, debug.SetMemoryLimit(-1))
 }
 
 func TestLimit_IsThatOfTheControlGroup(t *testing.T) {
