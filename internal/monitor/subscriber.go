@@ -7,6 +7,7 @@ import (
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/packed"
 )
@@ -33,6 +34,8 @@ type subscriber struct {
 	// is set. Both belong to the stream's goroutine.
 	known   []known
 	greeted bool
+	// leave gives back the turn of who selects widely, when known is not held any more.
+	leave func()
 
 	// mu guards the three following fields.
 	mu       sync.Mutex
@@ -44,7 +47,7 @@ type subscriber struct {
 }
 
 func newSubscriber(selector *networkservice.MonitorScopeSelector, id string) *subscriber {
-	return &subscriber{selector: selector, id: id, ready: make(chan struct{}, 1)}
+	return &subscriber{selector: selector, id: id, leave: func() {}, ready: make(chan struct{}, 1)}
 }
 
 // waiting is one event in a queue.
@@ -64,6 +67,10 @@ type known struct {
 func (s *subscriber) initial() *networkservice.ConnectionEvent {
 	state := make(map[string]*networkservice.Connection)
 	id := keyOf(s.selector)
+	if id != "" {
+		// As it stands in a message: an id of one letter is in every other string.
+		id = string(protowire.AppendString(nil, id))
+	}
 	for _, k := range s.known {
 		if !k.told.Contains(id) {
 			continue // of thousands that do not have the one id
@@ -78,6 +85,7 @@ func (s *subscriber) initial() *networkservice.ConnectionEvent {
 		}
 	}
 	s.known = nil
+	s.leave()
 	return &networkservice.ConnectionEvent{
 		Type:        networkservice.ConnectionEventType_INITIAL_STATE_TRANSFER,
 		Connections: state,

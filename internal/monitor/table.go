@@ -17,6 +17,8 @@ import (
 type Table struct {
 	ctx context.Context
 	wg  *sync.WaitGroup
+	// wide has a token while somebody who selects widely begins.
+	wide chan struct{}
 
 	// mu guards all following fields and what is in them. It is never held
 	// across a call to somebody else: subscribers have queues.
@@ -43,7 +45,7 @@ var _ networkservice.MonitorConnectionServer = (*Table)(nil)
 // wg.
 func NewTable(ctx context.Context, wg *sync.WaitGroup) *Table {
 	t := &Table{
-		ctx: ctx, wg: wg,
+		ctx: ctx, wg: wg, wide: make(chan struct{}, 1),
 		legs:        make(map[string]*entry),
 		behind:      make(map[string][]*entry),
 		subscribers: newSubscribers(),
@@ -88,11 +90,31 @@ func (t *Table) Len() (legs, subscribers int) {
 // MonitorConnections serves one subscriber until it leaves.
 func (t *Table) MonitorConnections(selector *networkservice.MonitorScopeSelector, stream networkservice.MonitorConnection_MonitorConnectionsServer) error {
 	sub := newSubscriber(selector, peerOf(stream.Context()))
-	if !t.join(sub) {
+	defer func() { sub.leave() }()
+	if !t.enter(stream.Context(), sub) || !t.join(sub) {
 		return status.Error(codes.Unavailable, "nsmgr-proxy: shutting down")
 	}
 	defer t.part(sub)
 	return sub.serve(stream.Context(), t.ctx, stream.Send)
+}
+
+// enter has those who are not told apart by the id of a leg that is known begin one
+// after the other: each takes a look at all legs, and a copy of all that it selects.
+func (t *Table) enter(ctx context.Context, sub *subscriber) bool {
+	t.mu.Lock()
+	_, narrow := t.behind[keyOf(sub.selector)]
+	t.mu.Unlock()
+	if narrow {
+		return true
+	}
+	select {
+	case t.wide <- struct{}{}:
+		sub.leave = sync.OnceFunc(func() { <-t.wide })
+		return true
+	case <-ctx.Done():
+	case <-t.ctx.Done():
+	}
+	return false
 }
 
 // join registers the subscriber with what is known in one step, so that no event
