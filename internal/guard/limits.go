@@ -51,11 +51,13 @@ const (
 	// no SVID for years.
 	farthest = 10 * 365 * 24 * time.Hour
 
-	// MaxMessage bounds a message on the wire: more than all of the above in any
-	// connection that makes sense, a quarter of gRPC's own limit.
-	MaxMessage = 1 << 20
-	// MaxHeaders bounds the headers of a call, which carry a token and a trace.
-	MaxHeaders = 64 << 10
+	// MaxMessage bounds a message on the wire. A path of 128 segments, each with a
+	// token, takes 55 KiB, the largest context 128 KiB more.
+	MaxMessage = 256 << 10
+	// MaxHeaders bounds the headers of a call. A token takes 0.4 KiB and a trace
+	// 0.2. The path beside a registration is in them, too, as JSON with a token for
+	// each segment: 0.5 KiB of it for a hop, so 30 of them fit.
+	MaxHeaders = 16 << 10
 )
 
 // fault is what is wrong with one field.

@@ -26,6 +26,14 @@ const (
 	// maxStreams bounds the calls on one connection: a neighbour that shares one
 	// for ten thousand connections has a monitor stream for each.
 	maxStreams = 20_000
+	// streamWindow bounds what is received of a message before anybody reads it.
+	// It is the least that gRPC knows; left to itself, gRPC widens it by what it
+	// sees on the wire. Most messages have a tenth of it.
+	streamWindow = 64 << 10
+	// connWindow bounds what is under way on a connection, and nothing that is
+	// kept: gRPC gives it back on receipt. It lets 10 MiB a second through at a
+	// round trip of 100 ms, a thousand refreshes.
+	connWindow = 1 << 20
 	// handshakeTimeout ends a connection that does not finish its TLS and HTTP/2
 	// handshakes. gRPC's default is two minutes.
 	handshakeTimeout = 10 * time.Second
@@ -40,6 +48,8 @@ func ServerOptions() []grpc.ServerOption {
 		grpc.ReadBufferSize(buffer),
 		grpc.WriteBufferSize(buffer),
 		grpc.SharedWriteBuffer(true),
+		grpc.StaticStreamWindowSize(streamWindow),
+		grpc.StaticConnWindowSize(connWindow),
 		grpc.MaxRecvMsgSize(guard.MaxMessage),
 		grpc.MaxHeaderListSize(guard.MaxHeaders),
 		grpc.MaxConcurrentStreams(maxStreams),
