@@ -99,6 +99,9 @@ type Leg struct {
 	// origin is under what the table's first has the leg, if it has.
 	origin *origin
 
+	// place is what the leg takes of the table's room, if it takes any.
+	place Place
+
 	// good counts the good Requests.
 	good atomic.Int64
 }
@@ -108,8 +111,9 @@ type interrupt struct{ cancel context.CancelFunc }
 
 // Table holds the legs of one chain.
 type Table struct {
-	ctx context.Context
-	wg  *sync.WaitGroup
+	ctx  context.Context
+	wg   *sync.WaitGroup
+	room Room
 
 	// mu guards all following fields.
 	mu   sync.Mutex
@@ -224,6 +228,7 @@ func (l *Leg) drop() {
 	l.gone = true
 	l.established = false
 	l.stopExpiry()
+	l.leavePlace()
 	l.table.mu.Lock()
 	defer l.table.mu.Unlock()
 	if l.table.legs[l.id] == l {

@@ -41,6 +41,9 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 	// Also where an element below panics: a leg that was never answered is not
 	// kept.
 	defer l.dropUnlessEstablished()
+	if err := l.takePlace(ctx); err != nil {
+		return nil, err
+	}
 	// A path that leads on is of a connection that was there before: it is a
 	// refresh also to a process that has not seen it yet.
 	first := !l.established && request.GetConnection().GetNextPathSegment() == nil
@@ -71,6 +74,7 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 	l.request = asked
 	l.caller, l.server, l.arrived = callerOf(ctx), next.Server(ctx), arrived
 	l.answered = packed.Message[*networkservice.Connection]{}
+	l.fillPlace(ctx)
 	l.early = early
 	l.startExpiry(conn)
 	l.settle(ctx, run, first)

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/hop"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/leg"
 )
 
 const (
@@ -36,6 +37,7 @@ type options struct {
 	hopProbeInterval, hopMaxBackoff time.Duration
 	identity                        hop.Identity
 	tokenLifetime                   time.Duration
+	room                            leg.Room
 	gate                            networkservice.NetworkServiceServer
 	authorizeServer                 networkservice.NetworkServiceServer
 	authorizeMonitorServer          networkservice.MonitorConnectionServer
@@ -139,6 +141,11 @@ func WithHopMaxBackoff(d time.Duration) Option {
 // full length the second.
 func WithIdentity(identity hop.Identity, tokenLifetime time.Duration) Option {
 	return func(o *options) { o.identity, o.tokenLifetime = identity, tokenLifetime }
+}
+
+// WithRoom sets what legs take their memory from. Without it there is room for any.
+func WithRoom(room leg.Room) Option {
+	return func(o *options) { o.room = room }
 }
 
 // WithGate sets the element that decides on a Request or Close before anything
