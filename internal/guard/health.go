@@ -2,7 +2,6 @@ package guard
 
 import (
 	"github.com/networkservicemesh/api/pkg/api"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -16,9 +15,9 @@ type healthServer struct {
 	known map[string]bool
 }
 
-// RegisterHealth adds the health of the services that impls implement, under the
-// names that the SDK gives them, and of the process as a whole under "".
-func RegisterHealth(s grpc.ServiceRegistrar, impls ...any) {
+// NewHealth is the health of the services that impls implement, under the names that
+// the SDK gives them, and of the process as a whole under "".
+func NewHealth(impls ...any) grpc_health_v1.HealthServer {
 	h := &healthServer{Server: health.NewServer(), known: map[string]bool{"": true}}
 	for _, impl := range impls {
 		for _, name := range api.ServiceNames(impl) {
@@ -26,7 +25,7 @@ func RegisterHealth(s grpc.ServiceRegistrar, impls ...any) {
 			h.SetServingStatus(name, grpc_health_v1.HealthCheckResponse_SERVING)
 		}
 	}
-	grpc_health_v1.RegisterHealthServer(s, h)
+	return h
 }
 
 // Watch answers NotFound for a name that is no service of ours. The protocol lets

@@ -47,13 +47,13 @@ func httpFaults(t *testing.T) []httpFault {
 		{name: "no timeout", header: map[string]string{"Grpc-Timeout": "never"}, body: good, want: "HTTP 400"},
 		{name: "timeout of nothing", header: map[string]string{"Grpc-Timeout": "0n"}, body: good, want: "grpc-status 4"},
 		{name: "binary header that is none", header: map[string]string{"X-Bin": "%%%"}, body: good, want: "HTTP 400"},
-		{name: "message cut short", body: lying, want: "grpc-status 2"},
+		{name: "message cut short", body: lying, want: "grpc-status 13"},
 		{name: "length of 4 GiB", body: endless, want: "grpc-status 8"},
 		{name: "two messages", body: append(bytes.Clone(good), good...), want: "grpc-status 0"},
 		// gRPC waits for a message that the caller has said will not come, until the
 		// caller leaves. It is one of the calls that a connection may have.
 		{name: "no message", want: nothing},
-		{name: "frame of 3 bytes", body: good[:3], want: "grpc-status 2"},
+		{name: "frame of 3 bytes", body: good[:3], want: "grpc-status 13"},
 	}
 }
 

@@ -56,7 +56,7 @@ import (
 // ctx.
 func NewServer(ctx context.Context, registryURL, registryProxyURL *url.URL, tokenGenerator token.GeneratorFunc, opts ...Option) nsmgr.Nsmgr {
 	o := newOptions(opts)
-	pool, legs, table := hop.NewPool(ctx, o.wg, o.hop()), leg.New(ctx, o.wg), monitor.NewTable(ctx, o.wg)
+	pool, legs, table := hop.NewPool(ctx, o.wg, o.hop()), leg.New(ctx, o.wg).In(o.room), monitor.NewTable(ctx, o.wg)
 	local, remote := pool.Client(registryURL), pool.Client(registryProxyURL)
 	places := directory.New(o.listenOn, toRegistry(local), toRegistry(remote))
 	addresses, logger := mapip.Watch(ctx, o.wg, o.mapIPFilePath), guard.NewLog(log.FromContext(ctx))
@@ -148,10 +148,4 @@ var _ nsmgr.Nsmgr = (*server)(nil)
 
 // Register adds the services and their health, under the names of the stock
 // proxy, to a gRPC server.
-func (s *server) Register(g *grpc.Server) {
-	guard.RegisterHealth(g, s, s.NetworkServiceEndpointRegistryServer(), s.NetworkServiceRegistryServer())
-	networkservice.RegisterNetworkServiceServer(g, s)
-	networkservice.RegisterMonitorConnectionServer(g, s)
-	registry.RegisterNetworkServiceRegistryServer(g, s.NetworkServiceRegistryServer())
-	registry.RegisterNetworkServiceEndpointRegistryServer(g, s.NetworkServiceEndpointRegistryServer())
-}
+func (s *server) Register(g *grpc.Server) { registerServices(g, s) }
