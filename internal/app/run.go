@@ -11,8 +11,10 @@ import (
 	"github.com/networkservicemesh/sdk/pkg/tools/tracing"
 	"google.golang.org/grpc"
 
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/admit"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/authz"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/config"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/guard"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/identity"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/memory"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/nsmgrproxy"
@@ -56,12 +58,14 @@ func run(ctx context.Context, c *config.Config, warnings []string, logs io.Write
 		return err
 	}
 
-	if limit := memory.Limit(); limit > 0 {
-		logger.Infof("app: the control group has %d MiB, collecting more often near that", limit>>20)
+	limit := memory.Limit()
+	if limit > 0 {
+		logger.Infof("app: the memory limit is %d MiB", limit>>20)
 	}
+	admission := admit.New(limit, guard.NewLog(logger))
 
 	var background sync.WaitGroup
-	server := grpc.NewServer(serverOptions(id, c)...)
+	server := grpc.NewServer(serverOptions(id, c, admission)...)
 	return serve(ctx, server, listeners, &background, func(ctx context.Context) {
 		tokens := id.TokenGenerator(c.MaxTokenLifetime)
 		options = append(options,
@@ -76,15 +80,17 @@ func run(ctx context.Context, c *config.Config, warnings []string, logs io.Write
 			nsmgrproxy.WithGate(authz.NewGate(gate, tokens)),
 			nsmgrproxy.WithIdentity(id, c.MaxTokenLifetime),
 			nsmgrproxy.WithWaitGroup(&background),
+			nsmgrproxy.WithRoom(admission),
 		)
 		nsmgrproxy.NewServer(ctx, c.RegistryURL, c.RegistryProxyURL, tokens, options...).Register(server)
 		logger.Infof("Startup completed in %v, SVID: %q", time.Since(started), id.ID())
 	})
 }
 
-func serverOptions(id *identity.Source, c *config.Config) []grpc.ServerOption {
+func serverOptions(id *identity.Source, c *config.Config, admission *admit.Admission) []grpc.ServerOption {
 	options := append(tracing.WithTracing(), nsmgrproxy.ServerOptions()...)
-	return append(options, grpc.Creds(id.ServerCredentials(c.TrustDomains...)))
+	options = append(options, admission.ServerOptions()...)
+	return append(options, grpc.Creds(admission.Credentials(id.ServerCredentials(c.TrustDomains...))))
 }
 
 // dialOptions neither block nor make calls wait for a connection: an attempt has
@@ -93,7 +99,7 @@ func serverOptions(id *identity.Source, c *config.Config) []grpc.ServerOption {
 func dialOptions(id *identity.Source, c *config.Config, tokens token.GeneratorFunc) []grpc.DialOption {
 	return append(tracing.WithTracingDial(),
 		grpc.WithTransportCredentials(id.ClientCredentials(c.TrustDomains...)),
-		grpc.WithDefaultCallOptions(grpc.PerRPCCredentials(token.NewPerRPCCredentials(tokens))),
+		grpc.WithDefaultCallOptions(grpc.PerRPCCredentials(token.NewPerRPCCredentials(tokens)), grpc.ForceCodecV2(admit.NewCodec())),
 	)
 }
 

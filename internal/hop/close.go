@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/admit"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/leg"
 )
 
@@ -57,8 +58,12 @@ func (s *server) Close(ctx context.Context, conn *networkservice.Connection) (*e
 	done := make(chan error, 1)
 	r := &retry{target: handle.Target()}
 	s.begin(conn.GetId(), r)
-	target := handle.Target()
-	if !s.pool.background(func() { done <- s.deliver(ctx, r, handle, conn.Clone()) }) {
+	target, end := handle.Target(), admit.Behind(ctx)
+	if !s.pool.background(func() {
+		defer end()
+		done <- s.deliver(ctx, r, handle, conn.Clone())
+	}) {
+		end()
 		s.ended(conn.GetId(), r)
 		handle.Release()
 		return new(emptypb.Empty), nil

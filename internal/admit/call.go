@@ -1,0 +1,155 @@
+package admit
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/tap"
+	"google.golang.org/protobuf/proto"
+)
+
+// monitorMethod has a stream of events, of which a leg has one for its cost.
+const monitorMethod = "/connection.MonitorConnection/MonitorConnections"
+
+// call is a call that has been let in, as its handler sees it. Refused ones have taken
+// nothing.
+//
+// It is an interceptor of streams that lets calls in, and all methods are streams, so
+// that it is asked before their message is read. (A tap would be asked earlier still,
+// but grpc 1.79 does not end the context of what its tap refuses, and queues the answer
+// without a bound for a peer that does not read.)
+type call struct {
+	grpc.ServerStream
+	admission *Admission
+	conn      *conn
+	events    bool // it has a stream of answers
+	// The rest is guarded by the room's lock.
+	held amount
+	read bool  // its message is complete
+	sent int64 // what its last answer is charged with
+}
+
+// count counts a call, and refuses none. It is called by who reads.
+func count(ctx context.Context, _ *tap.Info) (context.Context, error) {
+	if c := connOf(ctx); c != nil {
+		c.undecided.Add(1)
+	}
+	return ctx, nil
+}
+
+// intercept is in front of every call, and returns when its handler has.
+func (a *Admission) intercept(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	conn := connOf(ss.Context())
+	if conn == nil { // a server without our Credentials
+		return handler(srv, ss)
+	}
+	conn.undecided.Add(-1)
+	c := &call{ServerStream: ss, admission: a, conn: conn, events: info.IsServerStream}
+	what := "another call"
+	switch {
+	case info.FullMethod == monitorMethod:
+		what, c.held.streams = "another subscription", 1
+	case info.IsServerStream:
+		what, c.held.bytes = "another watch", watchCost
+	default:
+		c.held.bytes = requestCost
+	}
+	c.held.bytes += max(0, headersOf(ss)-usualHeaders)
+	if !c.begin() {
+		conn.refused.Store(true)
+		return a.refuse(what, conn.holder.id)
+	}
+	defer c.end()
+	return handler(srv, c)
+}
+
+func headersOf(ss grpc.ServerStream) (bytes int64) {
+	md, _ := metadata.FromIncomingContext(ss.Context())
+	for name, values := range md {
+		for _, value := range values {
+			bytes += int64(len(name) + len(value))
+		}
+	}
+	return bytes
+}
+
+func (c *call) begin() bool {
+	r := c.conn.room
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c.conn.closed || !r.take(c.conn.holder, c.held) {
+		return false
+	}
+	c.conn.unread++
+	return true
+}
+
+// end releases the call when its connection has taken what it was given: what a peer
+// does not read is held for it.
+func (c *call) end() {
+	c.conn.taken()
+	r := c.conn.room
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c.arrived(0)
+	r.change(c.conn.holder, c.held.negative(), 0)
+}
+
+// arrived takes a message, or what has come of it, out of the inbox, once. The caller
+// holds the room's lock.
+func (c *call) arrived(bytes int64) {
+	if !c.read {
+		c.read = true
+		c.conn.complete(bytes)
+	}
+}
+
+// grow has the call hold so much more if there is room, or less.
+func (c *call) grow(bytes int64) bool {
+	r := c.conn.room
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.take(c.conn.holder, amount{bytes: bytes}) {
+		return false
+	}
+	c.held.bytes += bytes
+	return true
+}
+
+// RecvMsg implements grpc.ServerStream, and charges the message in the place of its
+// bytes.
+func (c *call) RecvMsg(m any) error {
+	in := sized{message: m}
+	if err := c.ServerStream.RecvMsg(&in); err != nil {
+		return err
+	}
+	c.conn.room.mu.Lock()
+	c.arrived(in.bytes)
+	c.conn.room.mu.Unlock()
+	if more := extra(in.bytes); more > 0 && !c.grow(more) {
+		return c.admission.refuse("the message", c.conn.holder.id)
+	}
+	return nil
+}
+
+// SendMsg implements grpc.ServerStream. gRPC keeps one message of a stream that the
+// peer does not take, however large it is; then it blocks.
+func (c *call) SendMsg(m any) error {
+	size := int64(0)
+	if message, ok := m.(proto.Message); ok && c.events {
+		size = int64(proto.Size(message))
+	}
+	if size *= messageCopies; size < large*messageCopies {
+		size = 0 // it is in what the stream costs
+	}
+	if size > 0 && !c.grow(size) {
+		return c.admission.refuse("an event", c.conn.holder.id)
+	}
+	err := c.ServerStream.SendMsg(m)
+	if c.sent > 0 {
+		c.grow(-c.sent) // the one before has left
+	}
+	c.sent = size
+	return err
+}

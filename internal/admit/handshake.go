@@ -1,0 +1,56 @@
+package admit
+
+import (
+	"net"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// maxHandshakes bounds those under way. Each is a millisecond or two of CPU, so
+	// more at a time would not be faster, and some 60 KiB.
+	maxHandshakes = 64
+	// hurried is what a handshake may take while half of the places are taken:
+	// three round trips around the world.
+	hurried = time.Second
+	// maxQueued bounds the connections that wait for a place. Each is a socket
+	// and a goroutine.
+	maxQueued = 1024
+	// maxWait is how long they do: by then this proxy's own attempt at a connection
+	// is over.
+	maxWait = 4 * time.Second
+)
+
+// handshakes lets few be under way at a time. Strangers who never finish theirs
+// keep half of the places for a second at most, so those who do get their turn.
+type handshakes struct {
+	places chan struct{}
+	queued atomic.Int64
+}
+
+func newHandshakes() *handshakes { return &handshakes{places: make(chan struct{}, maxHandshakes)} }
+
+// enter waits for a place, and keeps it idle for a moment if slowly says so. It returns
+// false if the connection is not to have one.
+func (h *handshakes) enter(raw net.Conn, slowly bool) (leave func(), ok bool) {
+	defer h.queued.Add(-1)
+	if h.queued.Add(1) > maxQueued {
+		return nil, false
+	}
+	timer := time.NewTimer(maxWait)
+	defer timer.Stop()
+	select {
+	case h.places <- struct{}{}:
+	case <-timer.C:
+		return nil, false
+	}
+	if slowly {
+		timer.Reset(stallPause)
+		<-timer.C
+	}
+	if len(h.places) > maxHandshakes/2 {
+		// gRPC has set a later deadline, and lifts it behind the handshake.
+		_ = raw.SetDeadline(time.Now().Add(hurried))
+	}
+	return func() { <-h.places }, true
+}
