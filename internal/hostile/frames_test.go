@@ -98,13 +98,29 @@ func (n *neighbours) dialTLS(t *testing.T, hostPort string) rawConn {
 
 // dialHTTP does the handshake of HTTP/2 as well.
 func (n *neighbours) dialHTTP(t *testing.T, hostPort string) rawConn {
-	c := n.dialTLS(t, hostPort)
-	_, err := c.Write(append([]byte(preface), frame(frameSettings, 0, 0, nil)...))
+	c, err := n.tryHTTP(hostPort)
 	require.NoError(t, err)
-	kind, _, err := c.next()
-	require.NoError(t, err)
-	require.EqualValues(t, frameSettings, kind)
+	t.Cleanup(func() { _ = c.Close() })
 	return c
+}
+
+// tryHTTP does the same where it may be refused.
+func (n *neighbours) tryHTTP(hostPort string) (rawConn, error) {
+	config := tlsconfig.MTLSClientConfig(n.source, n.source, tlsconfig.AuthorizeAny())
+	config.NextProtos = []string{"h2"}
+	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: startTime}, "tcp", hostPort, config)
+	if err != nil {
+		return rawConn{}, err
+	}
+	c := rawConn{conn}
+	if _, err = c.Write(append([]byte(preface), frame(frameSettings, 0, 0, nil)...)); err == nil {
+		_, _, err = c.next()
+	}
+	if err != nil {
+		_ = c.Close()
+		return rawConn{}, err
+	}
+	return c, nil
 }
 
 // next reads one frame, which has to come within the time for an answer.

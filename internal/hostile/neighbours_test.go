@@ -26,6 +26,8 @@ import (
 const (
 	endpointName = "endpoint@cluster2"
 	serviceName  = "service@cluster2"
+	// silentName is an endpoint whose nsmgr takes Requests and answers none.
+	silentName = "silent@cluster2"
 
 	// svidTTL outlives every run: renewal is not what this is about.
 	svidTTL = time.Hour
@@ -37,6 +39,7 @@ const (
 // answer, and the far side of every connection.
 type neighbours struct {
 	dir      string
+	ca       *identitytest.CA
 	agent    string
 	source   *identitytest.Source
 	far      *lbtest.Peer
@@ -55,13 +58,25 @@ func newNeighbours(t *testing.T) *neighbours {
 	source, err := identitytest.NewSource(ca, "neighbour", svidTTL)
 	require.NoError(t, err)
 
-	n := &neighbours{dir: dir, agent: api.Addr(), source: source, far: lbtest.NewPeer("far")}
+	n := &neighbours{dir: dir, ca: ca, agent: api.Addr(), source: source, far: lbtest.NewPeer("far")}
 	far := n.serve(t, n.far.Register)
+	silent := lbtest.NewPeer("silent")
+	silent.Set(lbtest.Faults{RequestDelay: svidTTL})
+	quiet := n.serve(t, silent.Register)
 	n.registry = n.serve(t, func(s *grpc.Server) {
-		registry.RegisterNetworkServiceEndpointRegistryServer(s, &endpoints{urls: map[string]string{endpointName: "tcp://" + far}})
+		registry.RegisterNetworkServiceEndpointRegistryServer(s, &endpoints{urls: map[string]string{endpointName: "tcp://" + far, silentName: "tcp://" + quiet}})
 		registry.RegisterNetworkServiceRegistryServer(s, services{})
 	})
 	return n
+}
+
+// as returns the neighbours as they are for somebody else.
+func (n *neighbours) as(t *testing.T, who string) *neighbours {
+	source, err := identitytest.NewSource(n.ca, who, svidTTL)
+	require.NoError(t, err)
+	other := *n
+	other.source = source
+	return &other
 }
 
 func (n *neighbours) serve(t *testing.T, register func(*grpc.Server)) (hostPort string) {

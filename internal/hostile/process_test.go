@@ -55,10 +55,15 @@ func build(t *testing.T, race bool) string {
 
 // start runs the proxy and waits until it serves.
 func start(t *testing.T, n *neighbours, path string, args ...string) *process {
+	return startWith(t, n, nil, path, args...)
+}
+
+// startWith has more in its environment.
+func startWith(t *testing.T, n *neighbours, env []string, path string, args ...string) *process {
 	p := &process{neighbours: n, addr: freeAddr(t), pprof: freeAddr(t), log: filepath.Join(t.TempDir(), "log")}
 	child, err := proc.Start(&proc.Spec{
 		Name: "proxy", Path: path, Args: args, Log: p.log,
-		Env: []string{
+		Env: append([]string{
 			"SPIFFE_ENDPOINT_SOCKET=" + n.agent,
 			"NSM_LISTEN_ON=tcp://" + p.addr,
 			"NSM_REGISTRY_URL=tcp://" + n.registry,
@@ -67,7 +72,7 @@ func start(t *testing.T, n *neighbours, path string, args ...string) *process {
 			// Without policies what is malformed gets as far as it can.
 			"NSM_REGISTRY_SERVER_POLICIES=", "NSM_REGISTRY_CLIENT_POLICIES=",
 			"NSM_PPROF_ENABLED=true", "NSM_PPROF_LISTEN_ON=" + p.pprof,
-		},
+		}, env...),
 	})
 	require.NoError(t, err)
 	t.Cleanup(child.Stop)
@@ -133,15 +138,23 @@ func connect(ctx context.Context, conn *grpc.ClientConn, number string) error {
 	return nil
 }
 
-// requireWell requires that the process is the one that was started, serves, and
-// has had no panic and no race.
+// requireWell requires that the process is sound and takes connections.
 func (p *process) requireWell(t *testing.T) {
+	t.Helper()
+	p.requireSound(t)
+	conn := p.dial(t, p.addr, p.tokens())
+	defer func() { _ = conn.Close() }()
+	require.NoError(t, connect(t.Context(), conn, "well"))
+}
+
+// requireSound requires that the process is the one that was started, serves, and
+// has had no panic and no race.
+func (p *process) requireSound(t *testing.T) {
 	t.Helper()
 	require.False(t, p.dead(), "the process has ended:\n%s", p.Tail(40))
 	conn := p.dial(t, p.addr, p.tokens())
 	defer func() { _ = conn.Close() }()
 	require.True(t, serving(t.Context(), conn))
-	require.NoError(t, connect(t.Context(), conn, "well"))
 	log, err := os.ReadFile(p.log)
 	require.NoError(t, err)
 	for _, bad := range []string{"panic in", "panic:", "DATA RACE"} {
