@@ -19,13 +19,13 @@
 //     of a leg. Legs that are there stay; each lets its peer have a refresh under way, a
 //     few at a time, however full the small room is.
 //   - A call is held to be there until it has ended here, also where its caller left
-//     long before, until what goes on behind it has (Behind), and until its connection
-//     takes bytes again. It is released however it ends, by a panic as well.
-//   - While the runtime has about as much memory as it may have, every connection is read from
-//     slowly, and handshakes are begun so.
-//   - A connection is not read from while its peer does not take what it is sent, nor
-//     while there is no room for messages that are not complete: for stallTimeout at
-//     most, then it is closed. Others are not held up.
+//     long before, and until what goes on behind it has (Behind). It is released however
+//     it ends, by a panic as well.
+//   - A connection is read from slowly while calls of it wait to be looked at, and after
+//     one has been refused: refusals take memory, too.
+//   - A connection is not read from while its peer does not take what it is sent; gRPC's
+//     ping ends that. Nor is it while there is no room for messages that are not
+//     complete: for stallTimeout, then it is closed. Others are not held up.
 //
 // The room's mutex guards all that is counted. It is a leaf: nothing is called, read or
 // written under it.
@@ -54,7 +54,6 @@ const defaultLimit = 2 << 30
 type Admission struct {
 	room       *room
 	handshakes *handshakes
-	gauge      gauge
 	// log is told of connections and calls that are refused. How often it says so is
 	// its own affair.
 	log log.Logger
@@ -67,7 +66,6 @@ func New(limit int64, logger log.Logger) *Admission {
 	if limit == 0 {
 		a.room = newRoom(defaultLimit)
 	}
-	a.gauge.limit = uint64(tightPart * float64(limit))
 	return a
 }
 

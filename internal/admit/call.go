@@ -85,10 +85,8 @@ func (c *call) begin() bool {
 	return true
 }
 
-// end releases the call when its connection has taken what it was given: what a peer
-// does not read is held for it.
+// end releases the call.
 func (c *call) end() {
-	c.conn.taken()
 	r := c.conn.room
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -16,10 +16,11 @@ import (
 const (
 	// stallTimeout is how long a connection is not read from before it is closed.
 	stallTimeout = 10 * time.Second
-	// stallPause is the time between two looks for room, and that for which a
-	// connection is not read from when a call on it has been refused: a refusal takes
-	// memory, too, and the collector some time to get it back.
+	// stallPause is the time between two looks for room.
 	stallPause = 20 * time.Millisecond
+	// stuckAfter is how long a write may take of a peer that takes what it is sent. The
+	// socket's buffers are full by then.
+	stuckAfter = 100 * time.Millisecond
 	// maxUndecided is how many calls a connection may have brought that nobody has
 	// looked at yet.
 	maxUndecided = 16
@@ -50,7 +51,7 @@ func (t *transportCredentials) Clone() credentials.TransportCredentials {
 // behind Accept, in a goroutine of the connection's own, and closes the connection
 // for any error. io.EOF is the one that it keeps out of its log.
 func (t *transportCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	leave, ok := t.admission.handshakes.enter(raw, t.admission.gauge.tight())
+	leave, ok := t.admission.handshakes.enter(raw)
 	if !ok {
 		t.admission.log.Warnf("admit: no room for another handshake, of %s", raw.RemoteAddr())
 		return nil, nil, io.EOF
@@ -60,7 +61,7 @@ func (t *transportCredentials) ServerHandshake(raw net.Conn) (net.Conn, credenti
 	if err != nil {
 		return nil, nil, err
 	}
-	c, ok := t.admission.room.connect(tls, spiffeID(info), &t.admission.gauge)
+	c, ok := t.admission.room.connect(tls, spiffeID(info))
 	if !ok {
 		t.admission.log.Warnf("admit: no room for another connection of %q", spiffeID(info))
 		return nil, nil, io.EOF
@@ -73,18 +74,18 @@ func (t *transportCredentials) ServerHandshake(raw net.Conn) (net.Conn, credenti
 type conn struct {
 	net.Conn
 	room   *room
-	gauge  *gauge
 	holder *holder
 	remote address
 	close  func() error
 	done   chan struct{}
 
+	// writing is since when a write has been under way, in Unix nanoseconds, or 0.
+	writing atomic.Int64
 	// undecided counts the calls that have been read and neither let in nor refused.
 	undecided atomic.Int32
-	// refused is set when a call has been.
+	// refused is set when a call has been: a refusal takes memory, too, and the collector
+	// some time to get it back.
 	refused atomic.Bool
-	// writing has a token while the peer is given bytes.
-	writing chan struct{}
 
 	// The rest is guarded by the room's lock. Unread counts the calls whose message is
 	// not complete, inbox what has been received since there were none such, and charged
@@ -109,10 +110,10 @@ func connOf(ctx context.Context) *conn {
 }
 
 // connect lets a connection in.
-func (r *room) connect(tls net.Conn, id string, g *gauge) (*conn, bool) {
+func (r *room) connect(tls net.Conn, id string) (*conn, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c := &conn{Conn: tls, room: r, gauge: g, holder: r.holder(id), done: make(chan struct{}), writing: make(chan struct{}, 1)}
+	c := &conn{Conn: tls, room: r, holder: r.holder(id), done: make(chan struct{})}
 	if !r.take(c.holder, amount{conns: 1}) {
 		return nil, false
 	}
@@ -139,13 +140,14 @@ func (c *conn) release() error {
 	return err
 }
 
-// Read holds the connection up while its peer does not take what it is sent, and while
-// there is no room for what it brings. Those to be refused must not pile up faster than
-// they are.
+// Read holds the connection up while its peer does not take what it is sent, since
+// answers would pile up, and while there is no room for what it brings.
 func (c *conn) Read(p []byte) (int, error) {
-	c.taken()
+	for c.stuck() {
+		c.pause(stallPause)
+	}
 	c.decided()
-	if c.refused.CompareAndSwap(true, false) || c.gauge.tight() {
+	if c.refused.CompareAndSwap(true, false) {
 		c.pause(stallPause)
 	}
 	n, err := c.Conn.Read(p)
@@ -155,7 +157,8 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// decided returns when calls that were read have had their turn.
+// decided returns when calls that were read have had their turn: those to be refused must
+// not pile up faster than they are.
 func (c *conn) decided() {
 	for range stallPause / decidePause {
 		if c.undecided.Load() < maxUndecided {
@@ -164,6 +167,24 @@ func (c *conn) decided() {
 		c.pause(decidePause)
 	}
 	c.undecided.Store(0)
+}
+
+// stuck tells whether the peer does not take what it is sent.
+func (c *conn) stuck() bool {
+	since := c.writing.Load()
+	select {
+	case <-c.done:
+		return false
+	default:
+		return since != 0 && time.Now().UnixNano()-since > int64(stuckAfter)
+	}
+}
+
+// Write is called by one goroutine of gRPC's, but for the last one.
+func (c *conn) Write(p []byte) (int, error) {
+	c.writing.Store(time.Now().UnixNano())
+	defer c.writing.Store(0)
+	return c.Conn.Write(p)
 }
 
 // received charges bytes to calls whose message is not complete, when there is room.
@@ -219,17 +240,4 @@ func (c *conn) complete(bytes int64) {
 	more := c.due() - c.charged
 	c.room.change(c.holder, amount{bytes: more}, 0)
 	c.charged += more
-}
-
-// Write lets readers know whether the peer takes what it is given.
-func (c *conn) Write(p []byte) (int, error) {
-	c.writing <- struct{}{}
-	defer func() { <-c.writing }()
-	return c.Conn.Write(p)
-}
-
-// taken returns when the peer has taken what it was given, or is gone.
-func (c *conn) taken() {
-	c.writing <- struct{}{}
-	<-c.writing
 }

@@ -32,7 +32,7 @@ func newHandshakes() *handshakes { return &handshakes{places: make(chan struct{}
 
 // enter waits for a place, and keeps it idle for a moment if slowly says so. It returns
 // false if the connection is not to have one.
-func (h *handshakes) enter(raw net.Conn, slowly bool) (leave func(), ok bool) {
+func (h *handshakes) enter(raw net.Conn) (leave func(), ok bool) {
 	defer h.queued.Add(-1)
 	if h.queued.Add(1) > maxQueued {
 		return nil, false
@@ -43,10 +43,6 @@ func (h *handshakes) enter(raw net.Conn, slowly bool) (leave func(), ok bool) {
 	case h.places <- struct{}{}:
 	case <-timer.C:
 		return nil, false
-	}
-	if slowly {
-		timer.Reset(stallPause)
-		<-timer.C
 	}
 	if len(h.places) > maxHandshakes/2 {
 		// gRPC has set a later deadline, and lifts it behind the handshake.

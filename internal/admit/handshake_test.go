@@ -16,7 +16,7 @@ func TestHandshakesWaitForTheirTurn(t *testing.T) {
 		defer func() { _ = client.Close() }()
 		var leaves []func()
 		for range maxHandshakes {
-			leave, ok := h.enter(raw, false)
+			leave, ok := h.enter(raw)
 			require.True(t, ok)
 			leaves = append(leaves, leave)
 		}
@@ -26,17 +26,17 @@ func TestHandshakesWaitForTheirTurn(t *testing.T) {
 		require.Equal(t, hurried, time.Since(began))
 
 		began = time.Now()
-		_, ok := h.enter(raw, false)
+		_, ok := h.enter(raw)
 		require.False(t, ok)
 		require.Equal(t, maxWait, time.Since(began))
 
 		entered := make(chan bool, maxQueued)
 		for range maxQueued {
-			go func() { _, ok := h.enter(raw, false); entered <- ok }()
+			go func() { _, ok := h.enter(raw); entered <- ok }()
 		}
 		synctest.Wait()
 		began = time.Now()
-		_, ok = h.enter(raw, false)
+		_, ok = h.enter(raw)
 		require.False(t, ok)
 		require.Zero(t, time.Since(began), "too many wait already")
 		leaves[0]()
