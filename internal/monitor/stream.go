@@ -11,8 +11,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/guard"
 )
 
 // shown is a stream whose initial state held the leg.
@@ -82,30 +80,27 @@ func receive(stream grpc.ClientStream) (*networkservice.ConnectionEvent, error) 
 // listen brings what comes on a stream to the table, one event after the other, until
 // it ends. Its own stack stays small: what an event takes, another goroutine has.
 func (r *relay) listen(ctx context.Context, s *shown) {
-	done := make(chan error, 1)
 	var err error
 	for err == nil {
 		var f frame
 		if err = s.stream.RecvMsg(&f); err == nil {
-			go r.handle(ctx, f, done)
-			err = <-done
+			err = errBroken
+			r.table.work.Run("relay", func() { err = r.handle(f) })
 		}
 	}
 	r.table.wg.Go(func() { r.after(ctx, s, err) })
 }
 
+// errBroken is what is left of an event that panicked.
 var errBroken = errors.New("monitor: an event could not be handled")
 
 // handle brings one event to the table.
-func (r *relay) handle(ctx context.Context, f frame, done chan<- error) {
-	err := errBroken
-	defer func() { done <- err }()
-	defer guard.Recover(ctx, "relay")
-	event, decodeErr := f.decode()
-	if decodeErr == nil {
+func (r *relay) handle(f frame) error {
+	event, err := f.decode()
+	if err == nil {
 		r.bring(event)
 	}
-	err = decodeErr
+	return err
 }
 
 // after goes on when a stream has ended.

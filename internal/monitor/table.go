@@ -11,12 +11,15 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/packed"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/warm"
 )
 
 // Table is the monitor server of the proxy.
 type Table struct {
 	ctx context.Context
 	wg  *sync.WaitGroup
+	// work is for what events take: the thousands who wait for them keep small stacks.
+	work *warm.Pool
 	// wide has a token while somebody who selects widely begins.
 	wide chan struct{}
 
@@ -45,7 +48,7 @@ var _ networkservice.MonitorConnectionServer = (*Table)(nil)
 // wg.
 func NewTable(ctx context.Context, wg *sync.WaitGroup) *Table {
 	t := &Table{
-		ctx: ctx, wg: wg, wide: make(chan struct{}, 1),
+		ctx: ctx, wg: wg, work: warm.New(ctx, wg), wide: make(chan struct{}, 1),
 		legs:        make(map[string]*entry),
 		behind:      make(map[string][]*entry),
 		subscribers: newSubscribers(),

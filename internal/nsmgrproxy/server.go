@@ -49,6 +49,7 @@ import (
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/mapip"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/monitor"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/serial"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/warm"
 )
 
 // NewServer makes the proxy. registryURL leads to the registry of this domain,
@@ -61,7 +62,7 @@ func NewServer(ctx context.Context, registryURL, registryProxyURL *url.URL, toke
 	places := directory.New(o.listenOn, toRegistry(local), toRegistry(remote))
 	addresses, logger := mapip.Watch(ctx, o.wg, o.mapIPFilePath), guard.NewLog(log.FromContext(ctx))
 	return &server{
-		legs: legs, table: table, pool: pool,
+		legs: legs, table: table, pool: pool, work: warm.New(ctx, o.wg),
 		NetworkServiceServer: next.NewNetworkServiceServer(
 			guard.NewServer(logger),
 			hop.NewSelfServer(pool),
@@ -138,6 +139,8 @@ type server struct {
 	legs  *leg.Table
 	table *monitor.Table
 	pool  *hop.Pool
+	// work serves the calls.
+	work *warm.Pool
 
 	networkservice.NetworkServiceServer
 	networkservice.MonitorConnectionServer
@@ -148,4 +151,4 @@ var _ nsmgr.Nsmgr = (*server)(nil)
 
 // Register adds the services and their health, under the names of the stock
 // proxy, to a gRPC server.
-func (s *server) Register(g *grpc.Server) { registerServices(g, s) }
+func (s *server) Register(g *grpc.Server) { registerServices(g, s, s.work) }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/guard"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/warm"
 )
 
 // registerServices adds the services and their health, under the names of the stock
@@ -21,10 +22,15 @@ import (
 // that gRPC takes for one with one message each way has its message read and decoded
 // before any interceptor can refuse it. The API's generated code knows no other way, so
 // its descriptions are here again; a test holds the two against each other.
-func registerServices(r grpc.ServiceRegistrar, s nsmgr.Nsmgr) {
+func registerServices(r grpc.ServiceRegistrar, s nsmgr.Nsmgr, work *warm.Pool) {
 	endpoints, services := s.NetworkServiceEndpointRegistryServer(), s.NetworkServiceRegistryServer()
 	health := guard.NewHealth(s, endpoints, services)
 	add := func(service string, methods ...grpc.StreamDesc) {
+		for i, m := range methods {
+			if !m.ServerStreams {
+				methods[i].Handler = warmed(work, "/"+service+"/"+m.StreamName, m.Handler)
+			}
+		}
 		r.RegisterService(&grpc.ServiceDesc{ServiceName: service, Streams: methods}, nil)
 	}
 	add("networkservice.NetworkService", one("Request", s.Request), one("Close", s.Close))
@@ -44,6 +50,15 @@ func registerServices(r grpc.ServiceRegistrar, s nsmgr.Nsmgr) {
 		func(in *grpc_health_v1.HealthCheckRequest, out sender[*grpc_health_v1.HealthCheckResponse]) error {
 			return health.Watch(in, out)
 		}))
+}
+
+// warmed has calls that end soon served by goroutines that have served others.
+func warmed(work *warm.Pool, method string, handler grpc.StreamHandler) grpc.StreamHandler {
+	return func(srv any, ss grpc.ServerStream) error {
+		err := status.Error(codes.Internal, "nsmgr-proxy: "+method+" panicked") // past the guard
+		work.Run(method, func() { err = handler(srv, ss) })
+		return err
+	}
 }
 
 // one is a method with one message each way.
