@@ -8,7 +8,6 @@ import (
 	"github.com/networkservicemesh/sdk/pkg/tools/log"
 	"github.com/networkservicemesh/sdk/pkg/tools/token"
 
-	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/guard"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/packed"
 )
 
@@ -205,13 +204,12 @@ func (l *Leg) closeFar(ctx context.Context, why reason) error {
 func (l *Leg) forsaken() {
 	l.table.mu.Lock()
 	defer l.table.mu.Unlock()
-	if !l.abandoned || l.waiters > 0 || l.table.done {
+	if !l.abandoned || l.waiters > 0 {
 		return
 	}
-	l.table.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(l.table.ctx, closeTimeout)
+	l.table.group.Go("closing a forsaken leg", func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 		defer cancel()
-		defer guard.Recover(ctx, "closing a forsaken leg")
 		if ok, err := l.await(ctx); err != nil || !ok {
 			return
 		}

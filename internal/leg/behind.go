@@ -24,7 +24,7 @@ func (s *server) closeBehind(ctx context.Context, conn *networkservice.Connectio
 	if !first {
 		return
 	}
-	s.table.start("closing behind the caller", func(end context.Context) {
+	s.table.group.Go("closing behind the caller", func(end context.Context) {
 		waiting, cancel := context.WithTimeout(end, behindLimit)
 		defer cancel()
 		ok, err := l.waited(waiting)
@@ -73,7 +73,7 @@ func (t *Table) awaitClose(c *waitingClose) (*Leg, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l, ok := t.legs[c.conn.GetId()]
-	if t.done || !ok {
+	if !ok {
 		return nil, false
 	}
 	first := l.behind == nil

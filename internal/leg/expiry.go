@@ -11,8 +11,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
-
-	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/guard"
 )
 
 // soon is when a token that has run out already closes its leg: once the answer
@@ -70,7 +68,8 @@ func (l *Leg) startExpiry(conn *networkservice.Connection) {
 	left = max(left-min(l.early, left/2), soon)
 	armed := l.armed
 	l.expiry = time.AfterFunc(left, func() {
-		l.table.counted(func(ctx context.Context) { l.expire(ctx, armed) })
+		// A timer's goroutine is the runtime's; this one has an owner.
+		l.table.group.Go("the expiry of a leg", func(ctx context.Context) { l.expire(ctx, armed) })
 	})
 }
 
@@ -92,21 +91,6 @@ func (l *Leg) stopExpiry() {
 		l.expiry.Stop()
 		l.expiry = nil
 	}
-}
-
-// counted runs f unless the table has ended, and counts it. Timers fire on
-// goroutines of the runtime; this is what gives them an owner.
-func (t *Table) counted(f func(ctx context.Context)) {
-	t.mu.Lock()
-	if t.done {
-		t.mu.Unlock()
-		return
-	}
-	t.wg.Add(1)
-	t.mu.Unlock()
-	defer t.wg.Done()
-	defer guard.Recover(t.ctx, "the expiry of a leg")
-	f(t.ctx)
 }
 
 // expire closes the leg if the timer that fired is still the leg's own.

@@ -41,6 +41,7 @@ import (
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
 
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/background"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/packed"
 )
 
@@ -111,28 +112,19 @@ type interrupt struct{ cancel context.CancelFunc }
 
 // Table holds the legs of one chain.
 type Table struct {
-	ctx  context.Context
-	wg   *sync.WaitGroup
-	room Room
+	group *background.Group
+	room  Room
 
 	// mu guards all following fields.
 	mu   sync.Mutex
 	legs map[string]*Leg
 	// first holds the legs whose first Request is in flight or was abandoned.
 	first map[origin]*Leg
-	done  bool
 }
 
 // New makes a table that lives as long as ctx.
 func New(ctx context.Context, wg *sync.WaitGroup) *Table {
-	t := &Table{ctx: ctx, wg: wg, legs: make(map[string]*Leg), first: make(map[origin]*Leg)}
-	wg.Go(func() {
-		<-ctx.Done()
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.done = true
-	})
-	return t
+	return &Table{group: background.New(ctx, wg), legs: make(map[string]*Leg), first: make(map[origin]*Leg)}
 }
 
 // Len returns the number of connections known.

@@ -9,8 +9,6 @@ import (
 	"github.com/networkservicemesh/sdk/pkg/tools/log"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/guard"
 )
 
 // A Close for a connection that this process does not know is passed on: an earlier
@@ -30,7 +28,7 @@ const (
 // turn of a leg that is not established, and has not any more when it returns.
 func (s *server) closeOrphan(ctx context.Context, l *Leg, conn *networkservice.Connection) error {
 	done := make(chan error, 1)
-	started := s.table.start("closing a connection of an earlier process", func(end context.Context) {
+	started := s.table.group.Go("closing a connection of an earlier process", func(end context.Context) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), orphanRetry)
 		defer cancel()
 		defer context.AfterFunc(end, cancel)()
@@ -84,19 +82,4 @@ func (s *server) closeOrphanOnce(ctx context.Context, l *Leg, conn *networkservi
 	}
 	_, err := next.Server(ctx).Close(ctx, conn.Clone())
 	return err
-}
-
-// start runs f on a goroutine of the table until its end. It returns false if that has
-// come.
-func (t *Table) start(what string, f func(end context.Context)) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.done {
-		return false
-	}
-	t.wg.Go(func() {
-		defer guard.Recover(t.ctx, what)
-		f(t.ctx)
-	})
-	return true
 }

@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
-
-	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/guard"
 )
 
 // A first Request whose answer was lost is sent again, and a stock far side then has
@@ -34,7 +32,7 @@ func (r *relay) closeGhost(far *networkservice.Connection) {
 	r.ghost = ghost.GetNextPathSegment().GetId()
 	r.logger().Info("closing what a lost request has left at the far side")
 	upstream := r.hop.Retain() // the relay may end before the Close does
-	if !r.table.background(func(ctx context.Context) {
+	if !r.table.group.Go("closing what a lost request has left", func(ctx context.Context) {
 		defer upstream.Release()
 		ctx, cancel := context.WithTimeout(ctx, ghostTimeout)
 		defer cancel()
@@ -61,19 +59,4 @@ func (t *Table) ghost(r *relay, far *networkservice.Connection) *networkservice.
 	}
 	told.Path = joinPaths(told.GetPath(), far.GetPath())
 	return told
-}
-
-// background runs f on a goroutine of the table. Once that has ended it does not, and
-// returns false.
-func (t *Table) background(f func(ctx context.Context)) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.done {
-		return false
-	}
-	t.wg.Go(func() {
-		defer guard.Recover(t.ctx, "a goroutine of the monitor")
-		f(t.ctx)
-	})
-	return true
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/guard"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/hop"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/leg"
 )
@@ -116,17 +115,16 @@ func (e *entry) nearsEnd(left time.Duration) bool {
 func (t *Table) owe(e *entry, l *leg.Leg) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.done || e.owed != 0 || l == nil {
+	if e.owed != 0 || l == nil {
 		return
 	}
 	e.debts++
 	e.owed = e.debts
 	debt := e.owed
 	left := t.graceLeft(e)
-	t.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(t.ctx, left)
+	t.group.Go("the delivery of a refresh", func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, left)
 		defer cancel()
-		defer guard.Recover(ctx, "the delivery of a refresh")
 		for pause := deliveryPause; ; pause = min(2*pause, maxDeliveryPause) {
 			select {
 			case <-ctx.Done():

@@ -10,14 +10,16 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/background"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/packed"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/warm"
 )
 
 // Table is the monitor server of the proxy.
 type Table struct {
-	ctx context.Context
-	wg  *sync.WaitGroup
+	ctx   context.Context
+	wg    *sync.WaitGroup
+	group *background.Group
 	// work is for what events take: the thousands who wait for them keep small stacks.
 	work *warm.Pool
 	// wide has a token while somebody who selects widely begins.
@@ -48,7 +50,7 @@ var _ networkservice.MonitorConnectionServer = (*Table)(nil)
 // wg.
 func NewTable(ctx context.Context, wg *sync.WaitGroup) *Table {
 	t := &Table{
-		ctx: ctx, wg: wg, work: warm.New(ctx, wg), wide: make(chan struct{}, 1),
+		ctx: ctx, wg: wg, group: background.New(ctx, wg), work: warm.New(ctx, wg), wide: make(chan struct{}, 1),
 		legs:        make(map[string]*entry),
 		behind:      make(map[string][]*entry),
 		subscribers: newSubscribers(),

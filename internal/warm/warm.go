@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/background"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/guard"
 )
 
@@ -26,12 +27,8 @@ const idle = time.Second
 // Pool keeps the goroutines.
 type Pool struct {
 	ctx   context.Context
-	wg    *sync.WaitGroup
+	group *background.Group
 	tasks chan task
-
-	// mu guards done.
-	mu   sync.Mutex
-	done bool
 }
 
 type task struct {
@@ -42,14 +39,7 @@ type task struct {
 
 // New makes a pool that lives as long as ctx.
 func New(ctx context.Context, wg *sync.WaitGroup) *Pool {
-	p := &Pool{ctx: ctx, wg: wg, tasks: make(chan task)}
-	wg.Go(func() {
-		<-ctx.Done()
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.done = true
-	})
-	return p
+	return &Pool{ctx: ctx, group: background.New(ctx, wg), tasks: make(chan task)}
 }
 
 // Run runs f, and returns when it has ended. What names it if it panics.
@@ -59,21 +49,11 @@ func (p *Pool) Run(what string, f func()) {
 	select {
 	case p.tasks <- t:
 	default:
-		if !p.start(t) {
+		if !p.group.Go("warm", func(context.Context) { p.work(t) }) {
 			p.do(t) // at the end of the process it may take as long as it likes
 		}
 	}
 	<-ended
-}
-
-func (p *Pool) start(t task) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.done {
-		return false
-	}
-	p.wg.Go(func() { p.work(t) })
-	return true
 }
 
 func (p *Pool) work(t task) {
