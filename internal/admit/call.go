@@ -25,9 +25,11 @@ type call struct {
 	conn      *conn
 	events    bool // it has a stream of answers
 	// The rest is guarded by the room's lock.
-	held amount
-	read bool  // its message is complete
-	sent int64 // what its last answer is charged with
+	held  amount
+	read  bool // its message is complete
+	ended bool // its handler has returned
+	// sent is what its last answer is charged with. It belongs to who sends.
+	sent int64
 }
 
 // count counts a call, and refuses none. It is called by who reads.
@@ -85,12 +87,14 @@ func (c *call) begin() bool {
 	return true
 }
 
-// end releases the call.
+// end releases the call. A handler may have left a Send behind, which ends with the
+// stream: that one neither takes nor gives back any more.
 func (c *call) end() {
 	r := c.conn.room
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c.arrived(0)
+	c.ended = true
 	r.change(c.conn.holder, c.held.negative(), 0)
 }
 
@@ -108,6 +112,9 @@ func (c *call) grow(bytes int64) bool {
 	r := c.conn.room
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if c.ended {
+		return true
+	}
 	if !r.take(c.conn.holder, amount{bytes: bytes}) {
 		return false
 	}
