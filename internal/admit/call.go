@@ -46,7 +46,7 @@ func (a *Admission) intercept(srv any, ss grpc.ServerStream, info *grpc.StreamSe
 	if conn == nil { // a server without our Credentials
 		return handler(srv, ss)
 	}
-	conn.undecided.Add(-1)
+	conn.decide()
 	c := &call{ServerStream: ss, admission: a, conn: conn, events: info.IsServerStream}
 	what := "another call"
 	switch {

@@ -11,6 +11,8 @@ import (
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/guard"
 )
 
 const (
@@ -27,6 +29,9 @@ const (
 	// decidePause is the time between two looks whether there are fewer. gRPC answers
 	// some calls by itself, those with a malformed name, so after stallPause none are.
 	decidePause = time.Millisecond
+	// incomplete is how much of one message gRPC has at most before anybody has read
+	// it: the largest one, and a window.
+	incomplete = guard.MaxMessage + 64<<10
 )
 
 var errStalled = errors.New("admit: no room for what comes in")
@@ -169,6 +174,13 @@ func (c *conn) decided() {
 	c.undecided.Store(0)
 }
 
+// decide notes that a call has had its turn. One that was given up waiting for counts
+// for none.
+func (c *conn) decide() {
+	for n := c.undecided.Load(); n > 0 && !c.undecided.CompareAndSwap(n, n-1); n = c.undecided.Load() {
+	}
+}
+
 // stuck tells whether the peer does not take what it is sent.
 func (c *conn) stuck() bool {
 	since := c.writing.Load()
@@ -214,10 +226,11 @@ func (c *conn) charge(bytes int64) bool {
 	if c.unread == 0 || c.closed {
 		return true
 	}
-	c.inbox += bytes
+	before := c.inbox
+	c.inbox = min(c.inbox+bytes, c.unread*incomplete)
 	more := c.due() - c.charged
 	if !c.room.take(c.holder, amount{bytes: more}) {
-		c.inbox -= bytes
+		c.inbox = before
 		return false
 	}
 	c.charged += more
@@ -227,13 +240,12 @@ func (c *conn) charge(bytes int64) bool {
 // due is what there is to charge for what was received.
 func (c *conn) due() int64 { return max(0, c.inbox-c.unread*usualMessage) }
 
-// complete takes what was received for a call out of the inbox. The caller holds the
-// room's lock.
+// complete takes what was received for a call out of the inbox. What came around it,
+// headers most of all, stays there while other messages are not complete, but no more
+// than those can have. The caller holds the room's lock.
 func (c *conn) complete(bytes int64) {
 	c.unread--
-	if c.inbox = max(0, c.inbox-bytes); c.unread == 0 {
-		c.inbox = 0
-	}
+	c.inbox = min(max(0, c.inbox-bytes), c.unread*incomplete)
 	if c.closed {
 		return
 	}
