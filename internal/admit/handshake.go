@@ -30,8 +30,7 @@ type handshakes struct {
 
 func newHandshakes() *handshakes { return &handshakes{places: make(chan struct{}, maxHandshakes)} }
 
-// enter waits for a place, and keeps it idle for a moment if slowly says so. It returns
-// false if the connection is not to have one.
+// enter waits for a place. It returns false if the connection is not to have one.
 func (h *handshakes) enter(raw net.Conn) (leave func(), ok bool) {
 	defer h.queued.Add(-1)
 	if h.queued.Add(1) > maxQueued {
