@@ -103,13 +103,14 @@ func (t *Table) MonitorConnections(selector *networkservice.MonitorScopeSelector
 	return sub.serve(stream.Context(), t.ctx, stream.Send)
 }
 
-// enter has those who are not told apart by the id of a leg that is known begin one
-// after the other: each takes a look at all legs, and a copy of all that it selects.
+// enter has those who do not select one known leg by its id begin one after the other:
+// each takes a look at all legs, and a copy of all that it selects. (An id may be that of
+// many: whoever requests says what the ids before us are.)
 func (t *Table) enter(ctx context.Context, sub *subscriber) bool {
 	t.mu.Lock()
-	_, narrow := t.behind[keyOf(sub.selector)]
+	selected := len(t.behind[keyOf(sub.selector)])
 	t.mu.Unlock()
-	if narrow {
+	if selected == 1 {
 		return true
 	}
 	select {
