@@ -22,7 +22,9 @@ const (
 )
 
 // handshakes lets few be under way at a time. Strangers who never finish theirs
-// keep half of the places for a second at most, so those who do get their turn.
+// keep half of the places for a second at most, so those who do get their turn while
+// there are fewer than maxHandshakes strangers a second. Of 200 a second they get it
+// once in eight times: what is there stays, what is new has to try again.
 type handshakes struct {
 	places chan struct{}
 	queued atomic.Int64
