@@ -2,6 +2,8 @@ package admit
 
 import (
 	"context"
+	"math/rand/v2"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -11,6 +13,13 @@ import (
 
 // monitorMethod has a stream of events, of which a leg has one for its cost.
 const monitorMethod = "/connection.MonitorConnection/MonitorConnections"
+
+// maxWaiting is how long a call waits for its turn: a caller's try is 15 s, and the call
+// takes time as well.
+const (
+	maxWaiting = 10 * time.Second
+	maxPause   = 500 * time.Millisecond // between two looks for room
+)
 
 // call is a call that has been let in, as its handler sees it. Refused ones have taken
 // nothing.
@@ -48,14 +57,14 @@ func (a *Admission) intercept(srv any, ss grpc.ServerStream, info *grpc.StreamSe
 	}
 	conn.decide()
 	c := &call{ServerStream: ss, admission: a, conn: conn, events: info.IsServerStream}
-	what := "another call"
+	what, more := "another call", int64(0)
 	switch {
 	case info.FullMethod == monitorMethod:
 		what, c.held.streams = "another subscription", 1
 	case info.IsServerStream:
 		what, c.held.bytes = "another watch", watchCost
 	default:
-		c.held.bytes = requestCost
+		c.held.bytes, more = waitCost, requestCost-waitCost
 	}
 	c.held.bytes += max(0, headersOf(ss)-usualHeaders)
 	if !c.begin() {
@@ -63,7 +72,35 @@ func (a *Admission) intercept(srv any, ss grpc.ServerStream, info *grpc.StreamSe
 		return a.refuse(what, conn.holder.id)
 	}
 	defer c.end()
+	if !c.await(more) {
+		conn.refused.Store(true)
+		return a.refuse(what, conn.holder.id)
+	}
 	return handler(srv, c)
+}
+
+// await has the call hold so much more as soon as there is room for it. All the legs of
+// a domain may come at once over one connection, and a forwarder makes a DOWN of a
+// refresh that is refused.
+func (c *call) await(bytes int64) bool {
+	if c.growUpTo(beginFactor, bytes) {
+		return true
+	}
+	end := time.NewTimer(maxWaiting)
+	defer end.Stop()
+	// Thousands may wait: those who have waited for long can wait a little longer.
+	for pause := stallPause; ; pause = min(2*pause, maxPause) {
+		select {
+		case <-c.Context().Done():
+			return false
+		case <-end.C:
+			return false
+		case <-time.After(pause/2 + rand.N(pause)):
+		}
+		if c.growUpTo(beginFactor, bytes) {
+			return true
+		}
+	}
 }
 
 func headersOf(ss grpc.ServerStream) (bytes int64) {
@@ -108,14 +145,17 @@ func (c *call) arrived(bytes int64) {
 }
 
 // grow has the call hold so much more if there is room, or less.
-func (c *call) grow(bytes int64) bool {
+func (c *call) grow(bytes int64) bool { return c.growUpTo(factor, bytes) }
+
+// growUpTo does if its peer then holds no more than so many times what is free.
+func (c *call) growUpTo(factor, bytes int64) bool {
 	r := c.conn.room
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c.ended {
 		return true
 	}
-	if !r.take(c.conn.holder, amount{bytes: bytes}) {
+	if !r.takeUpTo(factor, c.conn.holder, amount{bytes: bytes}) {
 		return false
 	}
 	c.held.bytes += bytes

@@ -9,6 +9,9 @@ const (
 	streamCost     = 24 << 10 // a subscriber: two goroutines and their stacks
 	watchCost      = 72 << 10 // a search in a registry that goes on, with the one upstream
 	requestCost    = 48 << 10 // a Request under way, with its calls upstream
+	// waitCost is a call that waits for its turn: its stream, and a message of usual
+	// size that nobody has read.
+	waitCost = 16 << 10
 	// A leg takes 35 KiB with its stream downstream and the one upstream, and 43 more
 	// with a connection of its own.
 	legCost     = 34 << 10
@@ -38,6 +41,9 @@ const (
 	// factor is how many times what is free a peer may hold of the small room: a
 	// single one gets three quarters, five of them leave a thousandth.
 	factor = 3
+	// beginFactor is that for a call that begins, of half of the room: the rest is for
+	// those that wait for their turn meanwhile.
+	beginFactor = 1
 	// legFactor is that for legs. A remote proxy of stock make is one peer, whatever
 	// is behind it, so one may have nearly all.
 	legFactor = 16
@@ -109,7 +115,11 @@ func (r *room) holder(id string) *holder {
 }
 
 // take lets h hold so much more if there is room. The caller holds mu.
-func (r *room) take(h *holder, a amount) bool {
+func (r *room) take(h *holder, a amount) bool { return r.takeUpTo(factor, h, a) }
+
+// takeUpTo does if h then holds no more than so many times what is free. The caller holds
+// mu.
+func (r *room) takeUpTo(factor int64, h *holder, a amount) bool {
 	was := h.loose()
 	if a.conns > 0 && h.paid < min(h.held.legs, h.held.conns+a.conns) && r.fits(h, legConnCost) {
 		r.change(h, amount{}, 1)
