@@ -15,9 +15,10 @@
 //   - A connection for which there is no room is closed after its handshake, which
 //     tells whose it is. Handshakes wait for their turn, a while.
 //   - A call waits for its turn, a while, and takes less meanwhile. One for which there
-//     is no room even so is ResourceExhausted, before its message is read. So is a message that is too large for what is free, and the first Request
-//     of a leg. Legs that are there stay; each lets its peer have a refresh under way, a
-//     few at a time, however full the small room is.
+//     is no room even so is ResourceExhausted, before its message is read. So is a
+//     message that is too large for what is free, and the first Request of a leg. Legs
+//     that are there stay; each lets its peer have a refresh under way, a few at a time,
+//     however full the small room is.
 //   - A call is held to be there until it has ended here, also where its caller left
 //     long before, and until what goes on behind it has (Behind). It is released however
 //     it ends, by a panic as well.
