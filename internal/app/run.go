@@ -9,6 +9,7 @@ import (
 	"github.com/networkservicemesh/sdk/pkg/tools/log"
 	"github.com/networkservicemesh/sdk/pkg/tools/token"
 	"github.com/networkservicemesh/sdk/pkg/tools/tracing"
+	"go.opentelemetry.io/otel"
 	"google.golang.org/grpc"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/admit"
@@ -82,7 +83,11 @@ func run(ctx context.Context, c *config.Config, warnings []string, logs io.Write
 			nsmgrproxy.WithWaitGroup(&background),
 			nsmgrproxy.WithRoom(admission),
 		)
-		nsmgrproxy.NewServer(ctx, c.RegistryURL, c.RegistryProxyURL, tokens, options...).Register(server)
+		proxy := nsmgrproxy.NewServer(ctx, c.RegistryURL, c.RegistryProxyURL, tokens, options...)
+		if err := nsmgrproxy.Measure(ctx, proxy, otel.Meter(command)); err != nil {
+			logger.Errorf("app: going on without metrics: %v", err)
+		}
+		proxy.Register(server)
 		logger.Infof("Startup completed in %v, SVID: %q", time.Since(started), id.ID())
 	})
 }

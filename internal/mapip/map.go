@@ -42,11 +42,14 @@ const reread = 10 * time.Second
 type Map struct {
 	path    string
 	current atomic.Pointer[map[string]string]
-	log     log.Logger
+	// unusable is set while the file is not the map that is in use.
+	unusable atomic.Bool
+	log      log.Logger
 
 	// Used by the watching goroutine alone.
 	seen    []byte
 	problem string
+	loaded  bool
 }
 
 // Watch reads the file and follows it until ctx ends. The goroutine is counted
@@ -78,6 +81,13 @@ func (m *Map) External(addr string) string {
 	}
 	return addr
 }
+
+// Len returns how many addresses are mapped.
+func (m *Map) Len() int { return len(*m.current.Load()) }
+
+// Unusable tells whether the file cannot be used at the moment, so that the last good
+// map stays.
+func (m *Map) Unusable() bool { return m.unusable.Load() }
 
 func (m *Map) follow(ctx context.Context) {
 	watcher, err := fsnotify.NewWatcher()
@@ -136,7 +146,8 @@ func (m *Map) read() {
 		m.complain(err)
 		return
 	}
-	m.seen, m.problem = data, ""
+	m.seen, m.problem, m.loaded = data, "", true
+	m.unusable.Store(false)
 	m.current.Store(&addresses)
 	m.log.Infof("%d addresses mapped", len(addresses))
 }
@@ -171,6 +182,8 @@ func (m *Map) complain(err error) {
 	}
 	m.problem = err.Error()
 	m.seen = nil
+	// One that has never been there is nobody's fault.
+	m.unusable.Store(m.loaded || !errors.Is(err, fs.ErrNotExist))
 	if errors.Is(err, fs.ErrNotExist) {
 		m.log.Infof("no map file, the last good map stays: %v", err)
 		return

@@ -91,12 +91,15 @@ func TestMap_LastGoodMapStays(t *testing.T) {
 			}
 			require.Eventually(t, func() bool { return len(lines.All("the last good map stays")) > 0 }, 5*time.Second, 5*time.Millisecond)
 			require.Equal(t, "1.1.1.1", m.External(internalIP))
+			require.True(t, m.Unusable())
+			require.Equal(t, 1, m.Len())
 			// Truncating comes before writing, and may have been seen by itself.
 			said := lines.All("the last good map stays")
 			said = slices.DeleteFunc(said, func(line string) bool { return strings.Contains(line, "empty file") })
 			require.LessOrEqual(t, len(said), 1, "%q", said)
 			write(t, path, "10.0.0.1: 2.2.2.2\n")
 			eventually(t, m, "2.2.2.2")
+			require.False(t, m.Unusable())
 		})
 	}
 }

@@ -62,7 +62,7 @@ func NewServer(ctx context.Context, registryURL, registryProxyURL *url.URL, toke
 	places := directory.New(o.listenOn, toRegistry(local), toRegistry(remote))
 	addresses, logger := mapip.Watch(ctx, o.wg, o.mapIPFilePath), guard.NewLog(log.FromContext(ctx))
 	return &server{
-		legs: legs, table: table, pool: pool, work: warm.New(ctx, o.wg),
+		legs: legs, table: table, pool: pool, addresses: addresses, work: warm.New(ctx, o.wg),
 		NetworkServiceServer: next.NewNetworkServiceServer(
 			guard.NewServer(logger),
 			hop.NewSelfServer(pool),
@@ -136,9 +136,10 @@ func (o *options) grace(ctx context.Context) time.Duration {
 
 type server struct {
 	// What is held of the connections, to be counted.
-	legs  *leg.Table
-	table *monitor.Table
-	pool  *hop.Pool
+	legs      *leg.Table
+	table     *monitor.Table
+	pool      *hop.Pool
+	addresses *mapip.Map
 	// work serves the calls.
 	work *warm.Pool
 
