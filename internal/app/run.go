@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/networkservicemesh/sdk/pkg/networkservice/chains/nsmgr"
 	"github.com/networkservicemesh/sdk/pkg/tools/log"
 	"github.com/networkservicemesh/sdk/pkg/tools/token"
 	"github.com/networkservicemesh/sdk/pkg/tools/tracing"
@@ -84,12 +85,17 @@ func run(ctx context.Context, c *config.Config, warnings []string, logs io.Write
 			nsmgrproxy.WithRoom(admission),
 		)
 		proxy := nsmgrproxy.NewServer(ctx, c.RegistryURL, c.RegistryProxyURL, tokens, options...)
-		if err := nsmgrproxy.Measure(ctx, proxy, otel.Meter(command)); err != nil {
-			logger.Errorf("app: going on without metrics: %v", err)
-		}
 		proxy.Register(server)
+		measure(ctx, proxy)
 		logger.Infof("Startup completed in %v, SVID: %q", time.Since(started), id.ID())
 	})
+}
+
+// measure has what the proxy knows exported, if anything is.
+func measure(ctx context.Context, proxy nsmgr.Nsmgr) {
+	if err := nsmgrproxy.Measure(ctx, proxy, otel.Meter(command)); err != nil {
+		log.FromContext(ctx).Errorf("app: going on without: %v", err)
+	}
 }
 
 func serverOptions(id *identity.Source, c *config.Config, admission *admit.Admission) []grpc.ServerOption {
