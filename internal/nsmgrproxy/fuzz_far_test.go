@@ -152,7 +152,7 @@ func FuzzFarEvent(f *testing.F) {
 			} else {
 				w.far.Say(func(*networkservice.Connection) {})
 			}
-			time.Sleep(10 * time.Second)
+			time.Sleep(3 * time.Second)
 			s.next()
 			w.well(s, again(told))
 			require.Empty(w, w.far.Conns(), "nothing is left")
@@ -167,7 +167,7 @@ func (w *world) well(s *subscriber, r *networkservice.NetworkServiceRequest) {
 	w.Helper()
 	conn, err := w.request(r)
 	require.NoError(w, err)
-	time.Sleep(10 * time.Second)
+	time.Sleep(2 * time.Second)
 	s.next()
 	w.far.Say(setState(networkservice.State_DOWN))
 	s.down()
