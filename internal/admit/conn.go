@@ -20,6 +20,10 @@ const (
 	stallTimeout = 10 * time.Second
 	// stallPause is the time between two looks for room.
 	stallPause = 20 * time.Millisecond
+	// refusedPause is for how long a connection is not read from when a call on it has
+	// been refused: a refusal takes memory, too, and the collector some time to get it
+	// back. Calls wait for their turn before, so those of honest peers seldom are.
+	refusedPause = 200 * time.Millisecond
 	// stuckAfter is how long a write may take of a peer that takes what it is sent. The
 	// socket's buffers are full by then.
 	stuckAfter = 100 * time.Millisecond
@@ -153,7 +157,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	}
 	c.decided()
 	if c.refused.CompareAndSwap(true, false) {
-		c.pause(stallPause)
+		c.pause(refusedPause)
 	}
 	n, err := c.Conn.Read(p)
 	if n > 0 && !c.received(int64(n)) {
