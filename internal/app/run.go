@@ -60,11 +60,7 @@ func run(ctx context.Context, c *config.Config, warnings []string, logs io.Write
 		return err
 	}
 
-	limit := memory.Limit()
-	if limit > 0 {
-		logger.Infof("app: the memory limit is %d MiB", limit>>20)
-	}
-	admission := admit.New(limit, guard.NewLog(logger))
+	admission := newAdmission(logger)
 
 	var background sync.WaitGroup
 	server := grpc.NewServer(serverOptions(id, c, admission)...)
@@ -89,6 +85,16 @@ func run(ctx context.Context, c *config.Config, warnings []string, logs io.Write
 		measure(ctx, proxy)
 		logger.Infof("Startup completed in %v, SVID: %q", time.Since(started), id.ID())
 	})
+}
+
+// newAdmission also tells the Go runtime of the memory that there is.
+func newAdmission(logger log.Logger) *admit.Admission {
+	memory.CollectEarlier()
+	limit := memory.Limit()
+	if limit > 0 {
+		logger.Infof("app: the memory limit is %d MiB", limit>>20)
+	}
+	return admit.New(limit, guard.NewLog(logger))
 }
 
 // measure has what the proxy knows exported, if anything is.

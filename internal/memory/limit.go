@@ -25,6 +25,19 @@ const (
 	most = 1 << 50
 )
 
+// growth is by how much of what is in use the heap grows before it is collected, in
+// percent. At the runtime's own 100 a re-dialled connection took 136 KiB, at this 123, for
+// a twenty-fifth more of CPU.
+const growth = 80
+
+// CollectEarlier has the collector begin a little earlier than by itself, unless GOGC has
+// told it when.
+func CollectEarlier() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(growth)
+	}
+}
+
 // Limit returns how much the process may have, in bytes: the limit of its control
 // group or, if that is less, what GOMEMLIMIT is the runtime's share of. It returns 0
 // where there is neither. It has the runtime keep below the group's unless GOMEMLIMIT

@@ -62,3 +62,14 @@ func TestLimit_IsThatOfTheControlGroup(t *testing.T) {
 	}
 	require.Equal(t, want, debug.SetMemoryLimit(-1))
 }
+
+func TestCollectEarlier(t *testing.T) {
+	was := debug.SetGCPercent(100)
+	defer debug.SetGCPercent(was)
+	t.Setenv("GOGC", "100")
+	CollectEarlier()
+	require.Equal(t, 100, debug.SetGCPercent(100), "who has set it is left alone")
+	t.Setenv("GOGC", "")
+	CollectEarlier()
+	require.Equal(t, growth, debug.SetGCPercent(100))
+}
