@@ -14,11 +14,12 @@ import (
 // monitorMethod has a stream of events, of which a leg has one for its cost.
 const monitorMethod = "/connection.MonitorConnection/MonitorConnections"
 
-// maxWaiting is how long a call waits for its turn: a caller's try is 15 s, and the call
-// takes time as well.
 const (
+	// maxWaiting is how long a call waits for its turn: a caller's try is 15 s, and the
+	// call takes time as well.
 	maxWaiting = 10 * time.Second
-	maxPause   = 500 * time.Millisecond // between two looks for room
+	// maxPause is the longest time between two looks for room.
+	maxPause = 500 * time.Millisecond
 )
 
 // call is a call that has been let in, as its handler sees it. Refused ones have taken

@@ -139,9 +139,10 @@ func newNames(policies []Policy) names { return names{policies: policies, known:
 // off tells that there is no policy that asks.
 func (n *names) off() bool { return len(n.policies) == 0 }
 
-func (n *names) keep(peer, name string, ids []string, expires time.Time) {
+// keep remembers who has registered the name in the answer.
+func (n *names) keep(ctx context.Context, answer resource) {
 	if !n.off() {
-		n.known.set(peer, name, ids, expires)
+		n.known.set(peerOf(ctx), answer.GetName(), answer.GetPathIds(), expiryOf(answer))
 	}
 }
 

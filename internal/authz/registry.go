@@ -31,7 +31,7 @@ func (s *nsServer) Register(ctx context.Context, ns *registry.NetworkService) (*
 	if err != nil {
 		return nil, err
 	}
-	s.keep(peerOf(ctx), answer.GetName(), answer.GetPathIds(), time.Time{})
+	s.keep(ctx, answer)
 	return answer, nil
 }
 
@@ -63,7 +63,7 @@ func (s *nseServer) Register(ctx context.Context, nse *registry.NetworkServiceEn
 	if err != nil {
 		return nil, err
 	}
-	s.keep(peerOf(ctx), answer.GetName(), answer.GetPathIds(), expiryOf(answer))
+	s.keep(ctx, answer)
 	return answer, nil
 }
 
@@ -88,29 +88,8 @@ func NewNetworkServiceRegistryClient(policies []Policy) registry.NetworkServiceR
 }
 
 func (c *nsClient) Register(ctx context.Context, ns *registry.NetworkService, opts ...grpc.CallOption) (*registry.NetworkService, error) {
-	if c.off() {
-		return next.NetworkServiceRegistryClient(ctx).Register(ctx, ns, opts...)
-	}
-	answerer := new(peer.Peer)
-	opts = append(opts[:len(opts):len(opts)], grpc.Peer(answerer))
-	later := postpone.ContextWithValues(ctx)
-	answer, err := next.NetworkServiceRegistryClient(ctx).Register(ctx, ns, opts...)
-	if err != nil {
-		return nil, err
-	}
-	known, err := c.checkAnswer(ctx, answerer, answer.GetName())
-	switch {
-	case err == nil:
-		c.keep(peerOf(ctx), answer.GetName(), answer.GetPathIds(), time.Time{})
-		return answer, nil
-	case !known:
-		again, cancel := later()
-		defer cancel()
-		if _, back := next.NetworkServiceRegistryClient(ctx).Unregister(again, answer, opts...); back != nil {
-			return nil, fmt.Errorf("%w; taking it back: %w", err, back)
-		}
-	}
-	return nil, err
+	behind := next.NetworkServiceRegistryClient(ctx)
+	return register(ctx, &c.names, ns, behind.Register, behind.Unregister, opts)
 }
 
 func (c *nsClient) Find(ctx context.Context, query *registry.NetworkServiceQuery, opts ...grpc.CallOption) (registry.NetworkServiceRegistry_FindClient, error) {
@@ -118,17 +97,7 @@ func (c *nsClient) Find(ctx context.Context, query *registry.NetworkServiceQuery
 }
 
 func (c *nsClient) Unregister(ctx context.Context, ns *registry.NetworkService, opts ...grpc.CallOption) (*emptypb.Empty, error) {
-	name, answerer := ns.GetName(), new(peer.Peer)
-	opts = append(opts[:len(opts):len(opts)], grpc.Peer(answerer))
-	answer, err := next.NetworkServiceRegistryClient(ctx).Unregister(ctx, ns, opts...)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := c.checkAnswer(ctx, answerer, name); err != nil {
-		return nil, err
-	}
-	c.known.remove(name)
-	return answer, nil
+	return unregister(ctx, &c.names, ns, next.NetworkServiceRegistryClient(ctx).Unregister, opts)
 }
 
 type nseClient struct{ names }
@@ -140,29 +109,8 @@ func NewNetworkServiceEndpointRegistryClient(policies []Policy) registry.Network
 }
 
 func (c *nseClient) Register(ctx context.Context, nse *registry.NetworkServiceEndpoint, opts ...grpc.CallOption) (*registry.NetworkServiceEndpoint, error) {
-	if c.off() {
-		return next.NetworkServiceEndpointRegistryClient(ctx).Register(ctx, nse, opts...)
-	}
-	answerer := new(peer.Peer)
-	opts = append(opts[:len(opts):len(opts)], grpc.Peer(answerer))
-	later := postpone.ContextWithValues(ctx)
-	answer, err := next.NetworkServiceEndpointRegistryClient(ctx).Register(ctx, nse, opts...)
-	if err != nil {
-		return nil, err
-	}
-	known, err := c.checkAnswer(ctx, answerer, answer.GetName())
-	switch {
-	case err == nil:
-		c.keep(peerOf(ctx), answer.GetName(), answer.GetPathIds(), expiryOf(answer))
-		return answer, nil
-	case !known:
-		again, cancel := later()
-		defer cancel()
-		if _, back := next.NetworkServiceEndpointRegistryClient(ctx).Unregister(again, answer, opts...); back != nil {
-			return nil, fmt.Errorf("%w; taking it back: %w", err, back)
-		}
-	}
-	return nil, err
+	behind := next.NetworkServiceEndpointRegistryClient(ctx)
+	return register(ctx, &c.names, nse, behind.Register, behind.Unregister, opts)
 }
 
 func (c *nseClient) Find(ctx context.Context, query *registry.NetworkServiceEndpointQuery, opts ...grpc.CallOption) (registry.NetworkServiceEndpointRegistry_FindClient, error) {
@@ -170,23 +118,69 @@ func (c *nseClient) Find(ctx context.Context, query *registry.NetworkServiceEndp
 }
 
 func (c *nseClient) Unregister(ctx context.Context, nse *registry.NetworkServiceEndpoint, opts ...grpc.CallOption) (*emptypb.Empty, error) {
-	name, answerer := nse.GetName(), new(peer.Peer)
+	return unregister(ctx, &c.names, nse, next.NetworkServiceEndpointRegistryClient(ctx).Unregister, opts)
+}
+
+// resource is what is registered: a service or an endpoint.
+type resource interface {
+	GetName() string
+	GetPathIds() []string
+}
+
+type (
+	registerFunc[R resource]   = func(context.Context, R, ...grpc.CallOption) (R, error)
+	unregisterFunc[R resource] = func(context.Context, R, ...grpc.CallOption) (*emptypb.Empty, error)
+)
+
+// register makes a registration of ours, and takes it back if it is a first one whose
+// answer is refused.
+func register[R resource](
+	ctx context.Context, n *names, r R, call registerFunc[R], takeBack unregisterFunc[R], opts []grpc.CallOption,
+) (refused R, _ error) {
+	if n.off() {
+		return call(ctx, r, opts...)
+	}
+	answerer := new(peer.Peer)
 	opts = append(opts[:len(opts):len(opts)], grpc.Peer(answerer))
-	answer, err := next.NetworkServiceEndpointRegistryClient(ctx).Unregister(ctx, nse, opts...)
+	later := postpone.ContextWithValues(ctx)
+	answer, err := call(ctx, r, opts...)
+	if err != nil {
+		return refused, err
+	}
+	known, err := n.checkAnswer(ctx, answerer, answer.GetName())
+	switch {
+	case err == nil:
+		n.keep(ctx, answer)
+		return answer, nil
+	case !known:
+		again, cancel := later()
+		defer cancel()
+		if _, back := takeBack(again, answer, opts...); back != nil {
+			return refused, fmt.Errorf("%w; taking it back: %w", err, back)
+		}
+	}
+	return refused, err
+}
+
+// unregister forgets the name when that has been answered by whom it may be.
+func unregister[R resource](ctx context.Context, n *names, r R, call unregisterFunc[R], opts []grpc.CallOption) (*emptypb.Empty, error) {
+	name, answerer := r.GetName(), new(peer.Peer)
+	opts = append(opts[:len(opts):len(opts)], grpc.Peer(answerer))
+	answer, err := call(ctx, r, opts...)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := c.checkAnswer(ctx, answerer, name); err != nil {
+	if _, err := n.checkAnswer(ctx, answerer, name); err != nil {
 		return nil, err
 	}
-	c.known.remove(name)
+	n.known.remove(name)
 	return answer, nil
 }
 
-// expiryOf is when a registration ends, zero if its registry did not say.
-func expiryOf(nse *registry.NetworkServiceEndpoint) time.Time {
-	if expires := nse.GetExpirationTime(); expires != nil {
-		return expires.AsTime()
+// expiryOf is when a registration ends, zero if it does not or its registry did not say.
+func expiryOf(r resource) time.Time {
+	if nse, ok := r.(*registry.NetworkServiceEndpoint); ok && nse.GetExpirationTime() != nil {
+		return nse.GetExpirationTime().AsTime()
 	}
 	return time.Time{}
 }
