@@ -85,14 +85,10 @@ func messageFlood(t *testing.T, p *process) {
 		transport := &http.Transport{TLSClientConfig: tlsconfig.MTLSClientConfig(p.source, p.source, tlsconfig.AuthorizeAny()), ForceAttemptHTTP2: true}
 		ctx, cancel := context.WithTimeout(t.Context(), hold)
 		outcomes := newTable("all but a byte", "answered with")
-		var mu sync.Mutex
 		var wg sync.WaitGroup
 		for range floodMessages {
 			wg.Go(func() {
-				got := unfinished(ctx, transport, p.addr, size)
-				mu.Lock()
-				defer mu.Unlock()
-				outcomes.add(fmt.Sprintf("%d KiB", size>>10), got)
+				outcomes.add(fmt.Sprintf("%d KiB", size>>10), unfinished(ctx, transport, p.addr, size))
 			})
 		}
 		wg.Wait()
@@ -128,25 +124,30 @@ func unfinished(ctx context.Context, transport *http.Transport, addr string, siz
 	return "grpc-status " + response.Header.Get("Grpc-Status") + response.Trailer.Get("Grpc-Status")
 }
 
-// legFlood makes connections whose messages are as large as they may be.
+// legFlood makes connections whose messages are as large as they may be, all at once.
 func legFlood(t *testing.T, p *process) {
-	conn := p.dial(t, p.addr, p.tokens())
-	const workers = floodLegs
-	outcomes := newTable("large legs", "answered with")
-	var mu sync.Mutex
+	sendAll(t, p, "200 KiB", floodLegs, floodLegs, answerTime, func(n int) *networkservice.NetworkServiceRequest {
+		request := goodRequest(fmt.Sprintf("large-%d", n))
+		unknown := protowire.AppendTag(nil, 1000, protowire.BytesType)
+		request.Connection.ProtoReflect().SetUnknown(protowire.AppendBytes(unknown, make([]byte, 200<<10)))
+		return request
+	})
+}
+
+// sendAll makes so many Requests over one connection, some at a time, and logs what they
+// are answered with.
+func sendAll(t *testing.T, p *process, kind string, total, atOnce int, patience time.Duration, request func(n int) *networkservice.NetworkServiceRequest, opts ...grpc.CallOption) {
+	client := networkservice.NewNetworkServiceClient(p.dial(t, p.addr, p.tokens()))
+	outcomes := newTable("Requests", "answered with")
+	var next atomic.Int64
 	var wg sync.WaitGroup
-	for w := range workers {
+	for range atOnce {
 		wg.Go(func() {
-			for n := range floodLegs / workers {
-				request := goodRequest(fmt.Sprintf("large-%d-%d", w, n))
-				unknown := protowire.AppendTag(nil, 1000, protowire.BytesType)
-				request.Connection.ProtoReflect().SetUnknown(protowire.AppendBytes(unknown, make([]byte, 200<<10)))
-				ctx, cancel := context.WithTimeout(context.Background(), answerTime)
-				_, err := networkservice.NewNetworkServiceClient(conn).Request(ctx, request)
+			for n := next.Add(1); n <= int64(total); n = next.Add(1) {
+				ctx, cancel := context.WithTimeout(context.Background(), patience)
+				_, err := client.Request(ctx, request(int(n)), opts...)
 				cancel()
-				mu.Lock()
-				outcomes.add("200 KiB", status.Code(err).String())
-				mu.Unlock()
+				outcomes.add(kind, status.Code(err).String())
 			}
 		})
 	}
@@ -218,23 +219,7 @@ func callFlood(t *testing.T, p *process, calls int, headers, body []byte) {
 
 // requestFlood makes Requests that it gives up long before the far side answers.
 func requestFlood(t *testing.T, p *process) {
-	conn := p.dial(t, p.addr, p.tokens())
-	const workers = 50
-	outcomes := newTable("given up", "answered with")
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	for w := range workers {
-		wg.Go(func() {
-			for n := range floodRequests / workers {
-				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Millisecond)
-				_, err := networkservice.NewNetworkServiceClient(conn).Request(ctx, lbtest.NewRequest(fmt.Sprintf("given-up-%d-%d", w, n), serviceName, silentName), grpc.WaitForReady(true))
-				cancel()
-				mu.Lock()
-				outcomes.add("2 ms", status.Code(err).String())
-				mu.Unlock()
-			}
-		})
-	}
-	wg.Wait()
-	t.Logf("\n%s", outcomes)
+	sendAll(t, p, "2 ms", floodRequests, 50, 2*time.Millisecond, func(n int) *networkservice.NetworkServiceRequest {
+		return lbtest.NewRequest(fmt.Sprintf("given-up-%d", n), serviceName, silentName)
+	}, grpc.WaitForReady(true))
 }

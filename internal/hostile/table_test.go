@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"text/tabwriter"
 
@@ -21,9 +22,13 @@ const (
 
 var update = flag.Bool("update", false, "write the table of "+published)
 
-// table counts what happened to which kind of fault.
+// table counts what happened to which kind of fault. Whoever reads it does so when all
+// has been added.
 type table struct {
-	head  [2]string
+	head [2]string
+
+	// mu guards the following fields.
+	mu    sync.Mutex
 	rows  map[string]map[string]int
 	count int
 }
@@ -33,6 +38,8 @@ func newTable(kind, outcome string) *table {
 }
 
 func (t *table) add(kind, outcome string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if t.rows[kind] == nil {
 		t.rows[kind] = make(map[string]int)
 	}
