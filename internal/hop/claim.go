@@ -9,6 +9,10 @@ import (
 // is retried behind its caller must not hit the connection that a newer Request has
 // made.
 
+// yieldTime is how long a Request lets Closes that have gone out be answered first: as
+// long as a Close holds its own caller.
+const yieldTime = time.Second
+
 // retry is one Close that may go on behind its caller.
 type retry struct {
 	// Guarded by the server's lock.
@@ -39,7 +43,7 @@ func (s *server) mayBegin(r *retry, attempt *sending) bool {
 // moment: the far side is to have the two in order. Those that have not are called
 // back.
 func (s *server) yield(ctx context.Context, attempts []*sending) {
-	timer := time.NewTimer(closePatience)
+	timer := time.NewTimer(yieldTime)
 	defer timer.Stop()
 	for _, attempt := range attempts {
 		if !attempt.sent.Load() {

@@ -18,10 +18,6 @@ import (
 )
 
 const (
-	// closePatience is how long a Close holds its caller. Then it goes on behind
-	// the caller's back: a client that leaves has no use for the far side's
-	// troubles.
-	closePatience = time.Second
 	// closeAnswer is how long the far side may take to answer one.
 	closeAnswer = 15 * time.Second
 	// closeRetry is how long a Close that did not get through is retried. The
