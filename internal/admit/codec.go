@@ -46,12 +46,23 @@ func (c *codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return c.CodecV2.Unmarshal(mem.BufferSlice{mem.SliceBuffer(data.Materialize())}, v)
 }
 
-// Marshal implements encoding.CodecV2.
+// Marshal implements encoding.CodecV2. It does as gRPC's own, which would walk through the
+// message once more to learn its size.
 func (c *codec) Marshal(v any) (mem.BufferSlice, error) {
 	m, ok := v.(proto.Message)
-	if !ok || proto.Size(m) <= large {
+	if !ok {
 		return c.CodecV2.Marshal(v)
 	}
-	block, err := proto.MarshalOptions{UseCachedSize: true}.Marshal(m)
-	return mem.BufferSlice{mem.SliceBuffer(block)}, err
+	size, options := proto.Size(m), proto.MarshalOptions{UseCachedSize: true}
+	if size > large || mem.IsBelowBufferPoolingThreshold(size) {
+		block, err := options.Marshal(m)
+		return mem.BufferSlice{mem.SliceBuffer(block)}, err
+	}
+	pool := mem.DefaultBufferPool()
+	buffer := pool.Get(size)
+	if _, err := options.MarshalAppend((*buffer)[:0], m); err != nil {
+		pool.Put(buffer)
+		return nil, err
+	}
+	return mem.BufferSlice{mem.NewBuffer(buffer, pool)}, nil
 }

@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/park"
 )
 
 type server struct{ log *Log }
@@ -51,7 +53,7 @@ func (s monitorServer) MonitorConnections(
 	selector *networkservice.MonitorScopeSelector, stream networkservice.MonitorConnection_MonitorConnectionsServer,
 ) (err error) {
 	ctx := s.log.in(stream.Context())
-	defer s.ended(ctx, &err)
+	defer func() { park.Then(ctx, err, func(err error) { s.ended(ctx, err) }) }()
 	defer recovered(ctx, monitorCall, &err)
 	if err := checkSelector(selector); err != nil {
 		return err
@@ -64,12 +66,12 @@ const monitorCall = "MonitorConnections"
 
 // ended tells of subscriptions that failed. One whose subscriber has left, or that
 // ends because we do, has not.
-func (s monitorServer) ended(ctx context.Context, err *error) {
-	if *err != nil && (ctx.Err() != nil || status.Code(*err) == codes.Unavailable) {
-		s.log.Debugf("%s ended: %v", monitorCall, *err)
+func (s monitorServer) ended(ctx context.Context, err error) {
+	if err != nil && (ctx.Err() != nil || status.Code(err) == codes.Unavailable) {
+		s.log.Debugf("%s ended: %v", monitorCall, err)
 		return
 	}
-	s.log.failed(ctx, monitorCall, "", "", err)
+	s.log.failed(ctx, monitorCall, "", "", &err)
 }
 
 func checkRequest(request *networkservice.NetworkServiceRequest) error {

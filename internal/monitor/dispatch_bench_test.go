@@ -33,7 +33,7 @@ func newCrowded(b *testing.B, legs int) *crowded {
 		conn := lbtest.Established(n)
 		e := c.begin(conn.GetId())
 		c.answered(e, conn, "", false)
-		sub := newSubscriber(byID(conn.GetPrevPathSegment().GetId()), "")
+		sub := byHand(byID(conn.GetPrevPathSegment().GetId()), "")
 		c.join(sub)
 		sub.next()
 		c.conns, c.entries, c.subscribers = append(c.conns, conn), append(c.entries, e), append(c.subscribers, sub)
@@ -79,7 +79,7 @@ func BenchmarkJoin(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/legs=%d", kind.name, legs), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					sub := newSubscriber(kind.selector, "")
+					sub := byHand(kind.selector, "")
 					c.join(sub)
 					if got := len(sub.next().GetConnections()); got != kind.gets {
 						b.Fatalf("%d connections, want %d", got, kind.gets)

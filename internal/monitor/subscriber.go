@@ -22,32 +22,36 @@ const backlog = 128
 // the far side's to choose.
 const maxWaiting = 8 << 20
 
-// subscriber is one MonitorConnections stream. Events are queued by the table
-// and sent by the stream's own goroutine, so one that does not read holds nobody
-// up: when its queue is full, its stream ends with ResourceExhausted, and it
-// learns the state anew when it comes back.
+// subscriber is one MonitorConnections stream. Events are queued by the table and sent by
+// a goroutine of its pool, which goes when there are no more: the stream's own only waits
+// for the end, on a small stack. One that does not read holds nobody up: when its queue is
+// full, its stream ends with ResourceExhausted, and it learns the state anew when it comes
+// back.
 type subscriber struct {
 	selector *networkservice.MonitorScopeSelector
 	// id is the SPIFFE ID of who reads it, empty without TLS.
 	id string
+	// send sends one event. To somebody who does not read it ends with the stream.
+	send func(*networkservice.ConnectionEvent) error
 	// known is what it may have asked for, as it was when it joined, until greeted
-	// is set. Both belong to the stream's goroutine.
+	// is set. Both belong to who sends.
 	known   []known
 	greeted bool
 	// leave gives back the turn of who selects widely, when known is not held any more.
 	leave func()
 
-	// mu guards the three following fields.
-	mu       sync.Mutex
-	queue    []waiting
-	bytes    int // in the queue
-	overflow bool
-	// ready has a token while there is something to look at.
-	ready chan struct{}
+	// mu guards the four following fields.
+	mu      sync.Mutex
+	queue   []waiting
+	bytes   int   // in the queue
+	sending bool  // somebody sends, and looks into the queue before he goes
+	err     error // why there is nothing more to be sent
+	// failed is closed when err is set.
+	failed chan struct{}
 }
 
-func newSubscriber(selector *networkservice.MonitorScopeSelector, id string) *subscriber {
-	return &subscriber{selector: selector, id: id, leave: func() {}, ready: make(chan struct{}, 1)}
+func newSubscriber(selector *networkservice.MonitorScopeSelector, id string, send func(*networkservice.ConnectionEvent) error) *subscriber {
+	return &subscriber{selector: selector, id: id, send: send, leave: func() {}, failed: make(chan struct{})}
 }
 
 // waiting is one event in a queue.
@@ -97,26 +101,50 @@ func (s *subscriber) wants(conn *networkservice.Connection) bool {
 	return conn.MatchesMonitorScopeSelector(s.selector)
 }
 
-// put queues an event of that size. It never waits.
-func (s *subscriber) put(event *networkservice.ConnectionEvent, size, limit int) {
+// put queues an event of that size. It never waits. It returns true if somebody has to be
+// sent for, who sends.
+func (s *subscriber) put(event *networkservice.ConnectionEvent, size, limit int) bool {
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return false
+	}
 	if len(s.queue) >= limit || s.bytes+size > maxWaiting {
-		s.overflow = true
-		s.queue, s.bytes = nil, 0
+		s.fail(status.Error(codes.ResourceExhausted, "nsmgr-proxy: subscriber reads too slowly"))
+		return false
 	}
-	if !s.overflow {
-		s.queue = append(s.queue, waiting{event: event, size: size})
-		s.bytes += size
-	}
-	s.mu.Unlock()
-	select {
-	case s.ready <- struct{}{}:
-	default:
-	}
+	s.queue = append(s.queue, waiting{event: event, size: size})
+	s.bytes += size
+	return s.claim()
 }
 
-// next returns the initial state, then takes the oldest event out of the queue, or
-// nil.
+// claim makes the caller the one who sends, unless somebody does. The caller holds mu.
+func (s *subscriber) claim() bool {
+	if s.sending || s.err != nil {
+		return false
+	}
+	s.sending = true
+	return true
+}
+
+// begin is claim for the initial state.
+func (s *subscriber) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.claim()
+}
+
+// fail ends the stream. The caller holds mu.
+func (s *subscriber) fail(err error) {
+	if s.err == nil {
+		s.err = err
+		close(s.failed)
+	}
+	s.queue, s.bytes = nil, 0
+}
+
+// next returns the initial state, then takes the oldest event out of the queue. When there
+// is none it returns nil, and the caller is not the one who sends any more.
 func (s *subscriber) next() *networkservice.ConnectionEvent {
 	if !s.greeted {
 		s.greeted = true
@@ -125,6 +153,7 @@ func (s *subscriber) next() *networkservice.ConnectionEvent {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.queue) == 0 {
+		s.queue, s.sending = nil, false
 		return nil
 	}
 	first := s.queue[0]
@@ -134,44 +163,42 @@ func (s *subscriber) next() *networkservice.ConnectionEvent {
 	return first.event
 }
 
-// serve sends what is queued until the subscriber leaves, lags too far behind or
-// the proxy ends. The status says which.
-//
-// A Send to somebody who does not read cannot be interrupted, so it runs beside
-// the loop; it ends with the stream, at the latest when serve has returned.
-func (s *subscriber) serve(ctx, chainCtx context.Context, send func(*networkservice.ConnectionEvent) error) error {
-	sent := make(chan error, 1)
-	sending := false
-	for {
-		if !sending {
-			if event := s.next(); event != nil {
-				sending = true
-				go func() { sent <- send(event) }()
-			}
+// errUnsent is what is left of a Send that panicked.
+var errUnsent = status.Error(codes.Internal, "nsmgr-proxy: an event could not be sent")
+
+// pump sends what there is, for who has been made the one who sends.
+func (s *subscriber) pump() {
+	err := errUnsent
+	defer func() {
+		if err != nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.fail(err)
 		}
-		if s.overflowed() {
-			return status.Error(codes.ResourceExhausted, "nsmgr-proxy: subscriber reads too slowly")
+	}()
+	for event := s.next(); event != nil; event = s.next() {
+		if err = s.send(event); err != nil {
+			return
 		}
-		select {
-		case <-chainCtx.Done():
-			// Said explicitly: a handler that returns nil ends the stream with
-			// EOF, its context's error with Canceled, and Canceled stops the
-			// SDK's heal for good.
-			return status.Error(codes.Unavailable, "nsmgr-proxy: shutting down")
-		case <-ctx.Done():
-			return status.FromContextError(ctx.Err()).Err()
-		case err := <-sent:
-			if err != nil {
-				return err
-			}
-			sending = false
-		case <-s.ready:
-		}
+		err = errUnsent
+	}
+	err = nil
+}
+
+// wait returns when the subscriber has left, or lags too far behind, or the proxy ends.
+// The status says which.
+func (s *subscriber) wait(ctx, chainCtx context.Context) error {
+	select {
+	case <-chainCtx.Done():
+		// Said explicitly: a handler that returns nil ends the stream with
+		// EOF, its context's error with Canceled, and Canceled stops the
+		// SDK's heal for good.
+		return errShuttingDown
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	case <-s.failed:
+		return s.err
 	}
 }
 
-func (s *subscriber) overflowed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.overflow
-}
+var errShuttingDown = status.Error(codes.Unavailable, "nsmgr-proxy: shutting down")

@@ -7,11 +7,10 @@ import (
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
 	"github.com/networkservicemesh/sdk/pkg/tools/log"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/background"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/packed"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/park"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/warm"
 )
 
@@ -20,13 +19,14 @@ type Table struct {
 	ctx   context.Context
 	wg    *sync.WaitGroup
 	group *background.Group
-	// work is for what events take: the thousands who wait for them keep small stacks.
+	// work is for what events take, in and out: the thousands who wait for them keep small
+	// stacks.
 	work *warm.Pool
 	// wide has a token while somebody who selects widely begins.
 	wide chan struct{}
 
 	// mu guards all following fields and what is in them. It is never held
-	// across a call to somebody else: subscribers have queues.
+	// across a call to somebody else: subscribers have queues, and others who send.
 	mu   sync.Mutex
 	legs map[string]*entry
 	// behind finds the legs whose path goes through a segment at or before ours.
@@ -94,14 +94,28 @@ func (t *Table) Len() (legs, subscribers int) {
 
 // MonitorConnections serves one subscriber until it leaves.
 func (t *Table) MonitorConnections(selector *networkservice.MonitorScopeSelector, stream networkservice.MonitorConnection_MonitorConnectionsServer) error {
-	sub := newSubscriber(selector, peerOf(stream.Context()))
-	defer func() { sub.leave() }()
-	if !t.enter(stream.Context(), sub) || !t.join(sub) {
-		return status.Error(codes.Unavailable, "nsmgr-proxy: shutting down")
+	ctx := stream.Context()
+	sub := newSubscriber(selector, peerOf(ctx), stream.Send)
+	if !t.enter(ctx, sub) {
+		return errShuttingDown
 	}
-	defer t.part(sub)
-	return sub.serve(stream.Context(), t.ctx, stream.Send)
+	if !t.join(sub) {
+		sub.leave()
+		return errShuttingDown
+	}
+	if sub.begin() {
+		t.pump(sub)
+	}
+	return park.Wait(ctx, func() error {
+		defer sub.leave()
+		defer t.part(sub)
+		return sub.wait(ctx, t.ctx)
+	})
 }
+
+// pump has somebody send what there is for a subscriber. At the end of the process nobody
+// does, and the stream ends.
+func (t *Table) pump(sub *subscriber) { t.work.Start("subscriber", sub.pump) }
 
 // enter has those who do not select one known leg by its id begin one after the other:
 // each takes a look at all legs, and a copy of all that it selects. (An id may be that of
@@ -194,14 +208,16 @@ func (t *Table) send(kind networkservice.ConnectionEventType, e *entry, conn *ne
 	whole := eventOf(kind, conn)
 	var stripped *networkservice.ConnectionEvent
 	t.subscribers.each(conn, func(sub *subscriber) {
-		if e.mayRead(sub.id) {
-			sub.put(whole, e.told.Size(), t.limit())
-			return
+		event := whole
+		if !e.mayRead(sub.id) {
+			if stripped == nil {
+				stripped = eventOf(kind, bare(conn))
+			}
+			event = stripped
 		}
-		if stripped == nil {
-			stripped = eventOf(kind, bare(conn))
+		if sub.put(event, e.told.Size(), t.limit()) {
+			t.pump(sub)
 		}
-		sub.put(stripped, e.told.Size(), t.limit())
 	})
 }
 

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,6 +53,13 @@ func join(table *Table, selector *networkservice.MonitorScopeSelector, buffer in
 	go func() { j.err <- table.MonitorConnections(selector, j) }()
 	synctest.Wait()
 	return j
+}
+
+// byHand is a subscriber to whom nothing is sent: the test takes what is queued.
+func byHand(selector *networkservice.MonitorScopeSelector, id string) *subscriber {
+	s := newSubscriber(selector, id, nil)
+	s.begin()
+	return s
 }
 
 func byID(id string) *networkservice.MonitorScopeSelector {
@@ -178,12 +187,58 @@ func TestSubscriber_ShortStallLosesNothing(t *testing.T) {
 	})
 }
 
-func TestSubscriber_SendErrorEndsTheStream(t *testing.T) {
+func TestSubscriber_WhatCannotBeSentEndsTheStream(t *testing.T) {
 	broken := errors.New("broken")
-	s := newSubscriber(nil, "")
-	s.put(&networkservice.ConnectionEvent{}, 1, 1)
-	err := s.serve(t.Context(), t.Context(), func(*networkservice.ConnectionEvent) error { return broken })
-	require.ErrorIs(t, err, broken)
+	for name, c := range map[string]struct {
+		send func(*networkservice.ConnectionEvent) error
+		want error
+	}{
+		"an error": {func(*networkservice.ConnectionEvent) error { return broken }, broken},
+		"a panic":  {func(*networkservice.ConnectionEvent) error { panic("of the test") }, errUnsent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inTable(t, func(t *testing.T, table *Table) {
+				s := newSubscriber(nil, "", c.send)
+				require.True(t, s.begin())
+				table.pump(s)
+				require.ErrorIs(t, s.wait(t.Context(), t.Context()), c.want)
+				require.False(t, s.put(new(networkservice.ConnectionEvent), 1, 1), "nobody is sent for any more")
+				require.Empty(t, s.queue)
+			})
+		})
+	}
+}
+
+// The events of one subscriber are sent one after the other, whoever sends them.
+func TestSubscriber_OneSendAtATime(t *testing.T) {
+	inTable(t, func(t *testing.T, table *Table) {
+		var inside, sent atomic.Int32
+		s := newSubscriber(nil, "", func(*networkservice.ConnectionEvent) error {
+			defer inside.Add(-1)
+			if inside.Add(1) != 1 {
+				return errors.New("two at a time")
+			}
+			sent.Add(1)
+			runtime.Gosched()
+			return nil
+		})
+		require.True(t, table.join(s))
+		require.True(t, s.begin())
+		table.pump(s)
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() {
+				for range backlog / 10 {
+					table.establish(1)
+					runtime.Gosched()
+				}
+			})
+		}
+		wg.Wait()
+		synctest.Wait()
+		require.NoError(t, s.err)
+		require.EqualValues(t, 1+backlog/10*10, sent.Load())
+	})
 }
 
 func TestTable_EndsEveryStreamWithUnavailable(t *testing.T) {
@@ -228,7 +283,7 @@ func TestSubscriber_OnlyThePreviousHopSeesTokens(t *testing.T) {
 		}
 		table.answered(table.begin(conn.GetId()), conn, "spiffe://a/forwarder", false)
 		for id, want := range map[string]string{"spiffe://a/forwarder": "secret", "spiffe://b/other": "", "": ""} {
-			sub := newSubscriber(nil, id)
+			sub := byHand(nil, id)
 			require.True(t, table.join(sub))
 			table.answered(table.begin(conn.GetId()), conn.Clone(), "spiffe://a/forwarder", false)
 			table.deleted(conn.GetId(), "spiffe://a/forwarder", conn)

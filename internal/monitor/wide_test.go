@@ -33,11 +33,11 @@ func TestWhoSelectsWidelyBeginsAfterTheOther(t *testing.T) {
 		for name, wide := range map[string]*networkservice.MonitorScopeSelector{
 			"all": {}, "an id that nobody knows": byID("none"), "an id that several have": byID("shared"),
 		} {
-			one, two := newSubscriber(wide, ""), newSubscriber(wide, "")
+			one, two := byHand(wide, ""), byHand(wide, "")
 			require.Len(t, entered(one), 1, name)
 			second := entered(two)
 			require.Empty(t, second, name)
-			narrow := newSubscriber(byID(lbtest.Established(1).GetId()), "")
+			narrow := byHand(byID(lbtest.Established(1).GetId()), "")
 			require.Len(t, entered(narrow), 1, "%s: who knows which one is not held up", name)
 			require.Len(t, narrow.next().GetConnections(), 1)
 
@@ -45,13 +45,13 @@ func TestWhoSelectsWidelyBeginsAfterTheOther(t *testing.T) {
 			synctest.Wait()
 			require.Len(t, second, 1, name)
 			two.leave() // it has left before it was told anything
-			require.Len(t, entered(newSubscriber(wide, "")), 1, name)
+			require.Len(t, entered(byHand(wide, "")), 1, name)
 			<-table.wide
 
 			gone, leave := context.WithCancel(t.Context())
 			leave()
 			table.wide <- struct{}{}
-			require.False(t, table.enter(gone, newSubscriber(wide, "")), name)
+			require.False(t, table.enter(gone, byHand(wide, "")), name)
 			<-table.wide
 		}
 	})

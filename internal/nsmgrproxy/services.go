@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/guard"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/park"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/warm"
 )
 
@@ -34,10 +35,12 @@ func registerServices(r grpc.ServiceRegistrar, s nsmgr.Nsmgr, work *warm.Pool) {
 		r.RegisterService(&grpc.ServiceDesc{ServiceName: service, Streams: methods}, nil)
 	}
 	add("networkservice.NetworkService", one("Request", s.Request), one("Close", s.Close))
-	add("connection.MonitorConnection", many("MonitorConnections",
+	subscriptions := many("MonitorConnections",
 		func(in *networkservice.MonitorScopeSelector, out sender[*networkservice.ConnectionEvent]) error {
 			return s.MonitorConnections(in, out)
-		}))
+		})
+	subscriptions.Handler = parked(work, subscriptions.StreamName, subscriptions.Handler)
+	add("connection.MonitorConnection", subscriptions)
 	add("registry.NetworkServiceRegistry", one("Register", services.Register), one("Unregister", services.Unregister), many("Find",
 		func(in *registry.NetworkServiceQuery, out sender[*registry.NetworkServiceResponse]) error {
 			return services.Find(in, out)
@@ -55,11 +58,40 @@ func registerServices(r grpc.ServiceRegistrar, s nsmgr.Nsmgr, work *warm.Pool) {
 // warmed has calls that end soon served by goroutines that have served others.
 func warmed(work *warm.Pool, method string, handler grpc.StreamHandler) grpc.StreamHandler {
 	return func(srv any, ss grpc.ServerStream) error {
-		err := status.Error(codes.Internal, "nsmgr-proxy: "+method+" panicked") // past the guard
+		err := panicked(method)
 		work.Run(method, func() { err = handler(srv, ss) })
 		return err
 	}
 }
+
+// parked has streams that last begun by such a goroutine, and waited for by their own.
+func parked(work *warm.Pool, method string, handler grpc.StreamHandler) grpc.StreamHandler {
+	return func(srv any, ss grpc.ServerStream) (err error) {
+		ctx, place := park.With(ss.Context())
+		err = panicked(method)
+		work.Run(method, func() { err = handler(srv, within{ss, ctx}) })
+		if err != nil {
+			return err
+		}
+		err = panicked(method)
+		defer guard.Recover(ctx, method)
+		err = place.Wait()
+		return err
+	}
+}
+
+// panicked is for what is past the guard.
+func panicked(method string) error {
+	return status.Error(codes.Internal, "nsmgr-proxy: "+method+" panicked")
+}
+
+// within is a stream with another context.
+type within struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (w within) Context() context.Context { return w.ctx }
 
 // one is a method with one message each way.
 func one[In, Out any](name string, call func(context.Context, *In) (Out, error)) grpc.StreamDesc {

@@ -66,6 +66,34 @@ func TestWorkDoesNotWaitForOther(t *testing.T) {
 	})
 }
 
+func TestNobodyWaitsForWhatWasStarted(t *testing.T) {
+	inBubble(t, func(p *warm.Pool, end func()) {
+		release, ran := make(chan struct{}), false
+		require.True(t, p.Start("test", func() { <-release; ran = true }))
+		require.False(t, ran)
+		close(release)
+		synctest.Wait()
+		require.True(t, ran)
+		end()
+		require.False(t, p.Start("test", func() { t.Error("behind the end") }))
+	})
+}
+
+func TestWhatManyTookIsGivenBack(t *testing.T) {
+	inBubble(t, func(p *warm.Pool, _ func()) {
+		before := runtime.NumGoroutine()
+		release := make(chan struct{})
+		for range 1000 {
+			p.Start("test", func() { <-release })
+		}
+		synctest.Wait()
+		require.Equal(t, before+1000, runtime.NumGoroutine())
+		close(release)
+		synctest.Wait()
+		require.Equal(t, before+64, runtime.NumGoroutine())
+	})
+}
+
 func TestPanicEndsTheWorkAlone(t *testing.T) {
 	inBubble(t, func(p *warm.Pool, _ func()) {
 		before := guard.Panics()
