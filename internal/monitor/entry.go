@@ -14,7 +14,7 @@ type entry struct {
 	// told is what the subscribers have been told last. Of it, state is the state,
 	// index our place on the path, ids are those that the table finds it by, and
 	// digest stands for what the far side had to say.
-	told   packed.Message[*networkservice.Connection]
+	told
 	state  networkservice.State
 	index  uint32
 	ids    []string
@@ -23,11 +23,11 @@ type entry struct {
 	owner string
 	// inFlight is set while a Request of the leg is on its way.
 	inFlight bool
-	held     []word
+	held     []*word
 	// letGo is what was held for that Request and told before its answer, and
 	// before is what had been told until then.
-	letGo  []word
-	before packed.Message[*networkservice.Connection]
+	letGo  []*word
+	before told
 	// doubt delivers a DOWN that neither the answer nor a later word explains.
 	doubt *time.Timer
 	relay *relay
@@ -77,7 +77,7 @@ func (t *Table) failed(id string, e *entry) {
 
 // answered tells the answer, and returns it as it is kept. An answer to our own
 // re-request is told only if it brings something that the subscribers did not know.
-func (t *Table) answered(e *entry, told *networkservice.Connection, owner string, inPlace bool) (kept packed.Message[*networkservice.Connection]) {
+func (t *Table) answered(e *entry, answer *networkservice.Connection, owner string, inPlace bool) (kept packed.Message[*networkservice.Connection]) {
 	t.mu.Lock()
 	defer t.unlock()
 	before := e.told
@@ -91,13 +91,13 @@ func (t *Table) answered(e *entry, told *networkservice.Connection, owner string
 	}
 	e.answers++
 	e.answered = time.Now()
-	if inPlace && before.Set() && same(before.Unpack(), told) {
-		t.know(e, told)
+	if inPlace && before.Set() && same(before.Unpack(), answer) {
+		t.know(e, answer)
 	} else {
-		t.tell(e, told)
+		t.tell(e, answer)
 	}
-	kept = e.told
-	t.settle(e, before, told)
+	kept = e.told.Message
+	t.settle(e, before, answer)
 	return kept
 }
 
@@ -150,7 +150,7 @@ func (t *Table) deleted(id, closer string, closed *networkservice.Connection) {
 		t.remove(id, e)
 		return
 	}
-	t.send(networkservice.ConnectionEventType_DELETE, &entry{owner: closer}, closed)
+	t.send(networkservice.ConnectionEventType_DELETE, &entry{owner: closer, told: toldOf(closed)}, closed)
 }
 
 // remove tells the end of a leg and forgets it. The caller holds mu.
@@ -176,7 +176,7 @@ func (t *Table) opening(r *relay) int {
 // the expiries, that may also be so on a stream that was opened after the answer:
 // then the far side shows an old state, or its expiries went back. Where such a
 // state is news, the far side is to be asked instead.
-func (t *Table) resume(r *relay, w word, answers int) (shown bool) {
+func (t *Table) resume(r *relay, w *word, answers int) (shown bool) {
 	t.mu.Lock()
 	defer t.unlock()
 	e := r.entry
@@ -184,17 +184,19 @@ func (t *Table) resume(r *relay, w word, answers int) (shown bool) {
 		return true // the relay is about to end
 	}
 	e.answerFor(w)
-	told := e.told.Unpack()
-	if !sameLeg(told, w.conn) {
-		return false // the Request in flight may be for it: then the next stream shows the leg
-	}
-	if !e.inFlight {
-		stale := e.state != networkservice.State_DOWN && older(told, w.conn)
-		if (stale || e.answers != answers) && fold(told, w) {
-			return false
+	if !e.knows(w) {
+		told := e.told.Unpack()
+		far, err := w.decode()
+		if err != nil || !sameLeg(told, far) {
+			return false // the Request in flight may be for it: then the next stream shows the leg
 		}
-		if stale {
-			return true
+		if stale := e.state != networkservice.State_DOWN && older(told, far); !e.inFlight {
+			if (stale || e.answers != answers) && fold(told, far, w.state) {
+				return false
+			}
+			if stale {
+				return true
+			}
 		}
 	}
 	e.lost = time.Time{}

@@ -1,18 +1,9 @@
 package monitor
 
 import (
-	"hash/maphash"
-
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
 	"google.golang.org/protobuf/proto"
 )
-
-// word is what the far side says of one connection: in an event, in an initial
-// state, or by leaving it out of one.
-type word struct {
-	conn    *networkservice.Connection
-	deleted bool
-}
 
 // place is what a leg is recognised by: our own segment, and where on the path it
 // stands.
@@ -24,17 +15,6 @@ type place struct {
 func placeOf(conn *networkservice.Connection) place {
 	segment := conn.GetCurrentPathSegment()
 	return place{id: segment.GetId(), name: segment.GetName(), index: conn.GetPath().GetIndex()}
-}
-
-// about tells whether the far side's connection is ours: the same id at our
-// place in the path, seen from the next place (or from ours, where the peer has
-// an equal name and the two segments are one).
-func (p place) about(far *networkservice.Connection) bool {
-	segments := far.GetPath().GetPathSegments()
-	if int(p.index) >= len(segments) || segments[p.index].GetId() != p.id {
-		return false
-	}
-	return far.GetPath().GetIndex() == p.index || far.GetPath().GetIndex() == p.index+1
 }
 
 // sameLeg tells whether the far side's connection is the one that it answered to
@@ -51,8 +31,7 @@ func sameLeg(told, far *networkservice.Connection) bool {
 // path from the next segment on. News tells whether the subscribers would want
 // to know; tokens and expiries may be newer all the same. The word is not
 // changed, but what is taken from it becomes part of told.
-func fold(told *networkservice.Connection, w word) (news bool) {
-	state := stateOf(w)
+func fold(told, far *networkservice.Connection, state networkservice.State) (news bool) {
 	news = state != told.GetState()
 	told.State = state
 	if state == networkservice.State_DOWN {
@@ -60,46 +39,16 @@ func fold(told *networkservice.Connection, w word) (news bool) {
 		// no use to anyone: its neighbours may have emptied them already.
 		return news
 	}
-	path := joinPaths(told.GetPath(), w.conn.GetPath())
-	news = news || !samePath(path, told.GetPath()) || !proto.Equal(told.GetContext(), w.conn.GetContext())
-	told.Path, told.Context = path, w.conn.GetContext()
+	path := joinPaths(told.GetPath(), far.GetPath())
+	news = news || !samePath(path, told.GetPath()) || !proto.Equal(told.GetContext(), far.GetContext())
+	told.Path, told.Context = path, far.GetContext()
 	return news
-}
-
-var seed = maphash.MakeSeed()
-
-// digest stands for all that a far side's word on the leg at that place of the path may
-// change: state, context, and the path behind. (Two that differ have the same once in
-// 2^64.)
-func digest(conn *networkservice.Connection, state networkservice.State, index uint32) uint64 {
-	segments := conn.GetPath().GetPathSegments()
-	behind := segments[min(int(index)+1, len(segments)):]
-	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(&networkservice.Connection{
-		State: state, Context: conn.GetContext(), Path: &networkservice.Path{PathSegments: behind},
-	})
-	if err != nil {
-		return 0
-	}
-	return maphash.Bytes(seed, encoded)
 }
 
 // same compares what is worth an event: state, context, and who is on the path.
 // Tokens, expiries and metrics change with every refresh.
 func same(a, b *networkservice.Connection) bool {
 	return a.GetState() == b.GetState() && proto.Equal(a.GetContext(), b.GetContext()) && samePath(a.GetPath(), b.GetPath())
-}
-
-// stateOf reads the state out of a word. RESELECT_REQUESTED is what the SDK
-// leaves in its initial states after a reselect: the connection is up.
-func stateOf(w word) networkservice.State {
-	switch state := w.conn.GetState(); {
-	case w.deleted, state == networkservice.State_DOWN:
-		return networkservice.State_DOWN
-	case state == networkservice.State_REFRESH_REQUESTED:
-		return networkservice.State_REFRESH_REQUESTED
-	default:
-		return networkservice.State_UP
-	}
 }
 
 // joinPaths returns our own part of the path with the far side's behind it. It

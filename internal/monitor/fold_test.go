@@ -37,12 +37,12 @@ func farConn() *networkservice.Connection {
 
 func TestFold(t *testing.T) {
 	for name, c := range map[string]struct {
-		told    func(*networkservice.Connection)
-		far     func(*networkservice.Connection)
-		deleted bool
-		news    bool
-		state   networkservice.State
-		check   func(t *testing.T, next *networkservice.Connection)
+		told  func(*networkservice.Connection)
+		far   func(*networkservice.Connection)
+		kind  networkservice.ConnectionEventType
+		news  bool
+		state networkservice.State
+		check func(t *testing.T, next *networkservice.Connection)
 	}{
 		"the same": {
 			news: false, state: networkservice.State_UP,
@@ -54,10 +54,10 @@ func TestFold(t *testing.T) {
 				require.EqualValues(t, 1500, next.GetContext().GetMTU(), "a dead connection's context is nobody's news")
 			},
 		},
-		"DELETE": {deleted: true, news: true, state: networkservice.State_DOWN},
+		"DELETE": {kind: networkservice.ConnectionEventType_DELETE, news: true, state: networkservice.State_DOWN},
 		"DOWN again": {
-			told:    func(o *networkservice.Connection) { o.State = networkservice.State_DOWN },
-			deleted: true, news: false, state: networkservice.State_DOWN,
+			told: func(o *networkservice.Connection) { o.State = networkservice.State_DOWN },
+			kind: networkservice.ConnectionEventType_DELETE, news: false, state: networkservice.State_DOWN,
 		},
 		"UP after DOWN": {
 			told: func(o *networkservice.Connection) { o.State = networkservice.State_DOWN },
@@ -108,7 +108,7 @@ func TestFold(t *testing.T) {
 				c.far(far)
 			}
 			said := far.Clone()
-			require.Equal(t, c.news, fold(told, word{conn: far, deleted: c.deleted}))
+			require.Equal(t, c.news, fold(told, far, meant(c.kind, far.GetState())))
 			require.Equal(t, c.state, told.GetState())
 			require.Equal(t, "ours", told.GetMechanism().GetType())
 			require.Equal(t, "endpoint@cluster2", told.GetNetworkServiceEndpointName())
@@ -121,8 +121,21 @@ func TestFold(t *testing.T) {
 	}
 }
 
+// about tells whether the far side's connection, as it comes, is taken for ours.
+func about(t *testing.T, far *networkservice.Connection) bool {
+	v, err := placeOf(ourConn()).look(encoded(t, far))
+	require.NoError(t, err)
+	return v.ours
+}
+
+func encoded(t testing.TB, m proto.Message) []byte {
+	raw, err := proto.Marshal(m)
+	require.NoError(t, err)
+	return raw
+}
+
 func TestAbout(t *testing.T) {
-	require.True(t, placeOf(ourConn()).about(farConn()))
+	require.True(t, about(t, farConn()))
 	for name, change := range map[string]func(*networkservice.Connection){
 		"another id at our place": func(f *networkservice.Connection) { f.Path.PathSegments[1].Id = "x" },
 		"our id, another place": func(f *networkservice.Connection) {
@@ -135,18 +148,18 @@ func TestAbout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			far := farConn()
 			change(far)
-			require.False(t, placeOf(ourConn()).about(far))
+			require.False(t, about(t, far))
 		})
 	}
 	ghost := farConn()
 	ghost.Path.PathSegments[2].Id = "x"
-	require.True(t, placeOf(ourConn()).about(ghost))
+	require.True(t, about(t, ghost))
 	require.False(t, sameLeg(ourConn(), ghost), "another leg with our id")
 	require.True(t, sameLeg(ourConn(), farConn()))
 
 	merged := farConn()
 	merged.Path.Index = 1
-	require.True(t, placeOf(ourConn()).about(merged), "a peer of the same name shares our segment")
+	require.True(t, about(t, merged), "a peer of the same name shares our segment")
 }
 
 func TestOlderAndSameWord(t *testing.T) {
@@ -177,13 +190,16 @@ func FuzzFold(f *testing.F) {
 		if proto.Unmarshal(raw, far) != nil {
 			return
 		}
+		kind := networkservice.ConnectionEventType_UPDATE
+		if deleted {
+			kind = networkservice.ConnectionEventType_DELETE
+		}
 		told := ourConn()
-		placeOf(told).about(far)
 		sameLeg(told, far)
 		older(told, far)
 		sameWord(told, far)
 		next := told.Clone()
-		news := fold(next, word{conn: far, deleted: deleted})
+		news := fold(next, far, meant(kind, far.GetState()))
 		require.Equal(t, told.GetId(), next.GetId())
 		require.True(t, proto.Equal(told.GetMechanism(), next.GetMechanism()))
 		require.EqualValues(t, 1, next.GetPath().GetIndex())
@@ -191,7 +207,7 @@ func FuzzFold(f *testing.F) {
 			require.True(t, proto.Equal(told.GetPath().GetPathSegments()[i], segment))
 		}
 		if news {
-			require.False(t, fold(next, word{conn: far, deleted: deleted}), "told once: %v", next)
+			require.False(t, fold(next, far, meant(kind, far.GetState())), "told once: %v", next)
 		}
 	})
 }

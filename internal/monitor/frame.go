@@ -1,26 +1,13 @@
 package monitor
 
 import (
-	"fmt"
-
-	"github.com/networkservicemesh/api/pkg/api/networkservice"
 	"google.golang.org/grpc/encoding"
 	grpcproto "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
-	"google.golang.org/protobuf/proto"
 )
 
 // frame is an event as it came, not yet decoded.
 type frame []byte
-
-// decode returns the event, and what is wrong with it if it is none.
-func (f frame) decode() (*networkservice.ConnectionEvent, error) {
-	event := new(networkservice.ConnectionEvent)
-	if err := proto.Unmarshal(f, event); err != nil {
-		return nil, fmt.Errorf("monitor: event: %w", err)
-	}
-	return event, nil
-}
 
 // frames is gRPC's codec for messages, but that it leaves frames as they came.
 type frames struct{ encoding.CodecV2 }

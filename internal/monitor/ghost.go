@@ -21,11 +21,11 @@ const ghostTimeout = 15 * time.Second
 
 // closeGhost closes a connection that the far side shows behind our segment and that
 // is not the leg's, once.
-func (r *relay) closeGhost(far *networkservice.Connection) {
-	if !r.haunted || far.GetState() == networkservice.State_DOWN {
+func (r *relay) closeGhost(w *word) {
+	if !r.haunted || w.state == networkservice.State_DOWN {
 		return
 	}
-	ghost := r.table.ghost(r, far)
+	ghost := r.table.ghost(r, w)
 	if ghost == nil || ghost.GetNextPathSegment().GetId() == r.ghost {
 		return
 	}
@@ -46,7 +46,7 @@ func (r *relay) closeGhost(far *networkservice.Connection) {
 
 // ghost returns what is to be closed, or nil if the far side's connection is the
 // leg's own, or may become it.
-func (t *Table) ghost(r *relay, far *networkservice.Connection) *networkservice.Connection {
+func (t *Table) ghost(r *relay, w *word) *networkservice.Connection {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := r.entry
@@ -54,7 +54,8 @@ func (t *Table) ghost(r *relay, far *networkservice.Connection) *networkservice.
 		return nil
 	}
 	told := e.told.Unpack()
-	if sameLeg(told, far) {
+	far, err := w.decode()
+	if err != nil || sameLeg(told, far) {
 		return nil
 	}
 	told.Path = joinPaths(told.GetPath(), far.GetPath())

@@ -7,7 +7,6 @@ import (
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/guard"
-	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/packed"
 )
 
 const (
@@ -22,7 +21,7 @@ const (
 
 // hear takes a word that the relay brings. A relay that has been replaced is not
 // listened to.
-func (t *Table) hear(r *relay, w word) {
+func (t *Table) hear(r *relay, w *word) {
 	t.mu.Lock()
 	defer t.unlock()
 	if e := r.entry; e.relay == r && e.told.Set() {
@@ -31,12 +30,12 @@ func (t *Table) hear(r *relay, w word) {
 }
 
 // weigh holds a word or judges it. The caller holds mu.
-func (t *Table) weigh(e *entry, w word) {
+func (t *Table) weigh(e *entry, w *word) {
 	e.answerFor(w)
 	switch {
 	case e.inFlight:
 		t.hold(e, w)
-	case e.doubt != nil && stateOf(w) == networkservice.State_DOWN:
+	case e.doubt != nil && w.state == networkservice.State_DOWN:
 		// One is waiting already.
 	default:
 		// A DOWN in doubt came before this word, which says otherwise.
@@ -47,27 +46,31 @@ func (t *Table) weigh(e *entry, w word) {
 
 // answerFor takes a far side that asks for a refresh for one that has it, while one is
 // owed to it: it has been asked for downstream, and is on its way.
-func (e *entry) answerFor(w word) {
-	if e.owed != 0 && w.conn.GetState() == networkservice.State_REFRESH_REQUESTED {
-		w.conn.State = networkservice.State_UP
+func (e *entry) answerFor(w *word) {
+	if e.owed != 0 && w.state == networkservice.State_REFRESH_REQUESTED {
+		w.state = networkservice.State_UP
 	}
 }
 
 // judge tells the subscribers what the word means. One with what callers may not say is
 // left out: they would send it back with their next refresh. The caller holds mu.
-func (t *Table) judge(e *entry, w word) {
-	if digest(w.conn, stateOf(w), e.index) == e.digest {
+func (t *Table) judge(e *entry, w *word) {
+	if e.knows(w) {
 		return // the report of an answer, most often
 	}
 	conn := e.told.Unpack()
-	if !sameLeg(conn, w.conn) {
+	far, err := w.decode()
+	if err == nil && !sameLeg(conn, far) {
 		return
 	}
-	if err := guard.CheckConnection(w.conn); err != nil && stateOf(w) != networkservice.State_DOWN {
+	if err == nil && w.state != networkservice.State_DOWN {
+		err = guard.CheckConnection(far)
+	}
+	if err != nil {
 		t.said = append(t.said, remark{id: conn.GetId(), malformed: err})
 		return
 	}
-	if !fold(conn, w) {
+	if !fold(conn, far, w.state) {
 		t.know(e, conn)
 		return
 	}
@@ -80,12 +83,12 @@ func (t *Table) judge(e *entry, w word) {
 // hold keeps a word for when the Request that is in flight has its answer. A
 // DOWN does not wait longer than a moment: a Request may take as long as its
 // caller likes. The caller holds mu.
-func (t *Table) hold(e *entry, w word) {
+func (t *Table) hold(e *entry, w *word) {
 	if len(e.held) == maxHeld {
 		e.held = append(e.held[:0], e.held[1:]...)
 	}
 	e.held = append(e.held, w)
-	if stateOf(w) == networkservice.State_DOWN {
+	if w.state == networkservice.State_DOWN {
 		t.startDoubt(e)
 	} else {
 		e.stopDoubt()
@@ -115,7 +118,7 @@ func (t *Table) letGo(e *entry) {
 // settle judges what was held against the answer of the Request: what came
 // before the far side's own report of that answer is older than it. The caller
 // holds mu.
-func (t *Table) settle(e *entry, before packed.Message[*networkservice.Connection], answer *networkservice.Connection) {
+func (t *Table) settle(e *entry, before told, answer *networkservice.Connection) {
 	if len(e.letGo) > 0 {
 		before = e.before
 	}
@@ -124,7 +127,7 @@ func (t *Table) settle(e *entry, before packed.Message[*networkservice.Connectio
 	e.stopDoubt()
 	newer := -1
 	for i, w := range held {
-		if stateOf(w) != networkservice.State_DOWN && sameWord(answer, w.conn) {
+		if w.state != networkservice.State_DOWN && e.reports(w, answer) {
 			newer = i
 		}
 	}
@@ -142,10 +145,20 @@ func (t *Table) settle(e *entry, before packed.Message[*networkservice.Connectio
 	// The report is still to come, if the peer makes one. A DOWN as the last
 	// word is then older than the answer; but a peer that makes none has just
 	// told us that the connection is gone.
-	if n := len(held); waiting && stateOf(held[n-1]) == networkservice.State_DOWN {
+	if n := len(held); waiting && held[n-1].state == networkservice.State_DOWN {
 		e.held = held[n-1:]
 		t.startDoubt(e)
 	}
+}
+
+// reports tells whether a word is the far side's own report of an answer, as which the
+// leg is known by now.
+func (e *entry) reports(w *word, answer *networkservice.Connection) bool {
+	if e.knows(w) {
+		return true
+	}
+	far, err := w.decode()
+	return err == nil && sameWord(answer, far)
 }
 
 // startDoubt lets what is held go after a moment. The caller holds mu.

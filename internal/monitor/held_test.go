@@ -7,6 +7,7 @@ import (
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
@@ -18,11 +19,24 @@ func answeredWith(token string) *networkservice.Connection {
 	return conn
 }
 
+// wordOf is what an UPDATE with the connection says of the leg of number 1.
+func wordOf(conn *networkservice.Connection) *word {
+	raw, err := proto.Marshal(conn)
+	if err != nil {
+		panic(err)
+	}
+	w, err := placeOf(numbered(1)).word(networkservice.ConnectionEventType_UPDATE, raw)
+	if err != nil || w == nil {
+		panic("not about the leg")
+	}
+	return w
+}
+
 // said is the far side's view of such a connection.
-func said(token string, state networkservice.State) word {
+func said(token string, state networkservice.State) *word {
 	conn := answeredWith(token)
 	conn.Id, conn.State, conn.Path.Index = "behind-1", state, 2
-	return word{conn: conn}
+	return wordOf(conn)
 }
 
 // What the far side said while a Request was in flight is judged against the
@@ -30,22 +44,22 @@ func said(token string, state networkservice.State) word {
 func TestHeld_JudgedAgainstTheAnswer(t *testing.T) {
 	up, down := networkservice.State_UP, networkservice.State_DOWN
 	for name, c := range map[string]struct {
-		held  []word
+		held  []*word
 		token string
 		// states are what the subscriber sees after the first answer: at once, and
 		// after a moment of doubt.
 		now, later []networkservice.State
 	}{
-		"the report alone":           {[]word{said("b", up)}, "b", []networkservice.State{up}, nil},
-		"a DOWN behind the report":   {[]word{said("b", up), said("b", down)}, "b", []networkservice.State{up, down}, nil},
-		"a DOWN before the report":   {[]word{said("a", down), said("b", up)}, "b", []networkservice.State{up}, nil},
-		"a DOWN without a report":    {[]word{said("a", down)}, "b", []networkservice.State{up}, []networkservice.State{down}},
-		"a late report, then a DOWN": {[]word{said("a", up), said("a", down)}, "b", []networkservice.State{up}, []networkservice.State{down}},
+		"the report alone":           {[]*word{said("b", up)}, "b", []networkservice.State{up}, nil},
+		"a DOWN behind the report":   {[]*word{said("b", up), said("b", down)}, "b", []networkservice.State{up, down}, nil},
+		"a DOWN before the report":   {[]*word{said("a", down), said("b", up)}, "b", []networkservice.State{up}, nil},
+		"a DOWN without a report":    {[]*word{said("a", down)}, "b", []networkservice.State{up}, []networkservice.State{down}},
+		"a late report, then a DOWN": {[]*word{said("a", up), said("a", down)}, "b", []networkservice.State{up}, []networkservice.State{down}},
 		"the same token twice: whose report it is cannot be told": {
-			[]word{said("a", up), said("a", down)}, "a", []networkservice.State{up}, []networkservice.State{down},
+			[]*word{said("a", up), said("a", down)}, "a", []networkservice.State{up}, []networkservice.State{down},
 		},
 		"the same token twice, and the report came last": {
-			[]word{said("a", down), said("a", up)}, "a", []networkservice.State{up}, nil,
+			[]*word{said("a", down), said("a", up)}, "a", []networkservice.State{up}, nil,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -44,10 +44,9 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 		s.refused(ctx, e, err)
 		return nil, err
 	}
-	told := conn.Clone()
-	told.State = networkservice.State_UP
-	leg.Answered(ctx, s.table.answered(e, told, peerOf(ctx), leg.InPlace(ctx)))
-	s.watch(ctx, e, told)
+	conn.State = networkservice.State_UP
+	leg.Answered(ctx, s.table.answered(e, conn, peerOf(ctx), leg.InPlace(ctx)))
+	s.watch(ctx, e, conn)
 	return conn, nil
 }
 

@@ -88,7 +88,7 @@ func (t *Table) tellLastKnown(e *entry, renewed *networkservice.Connection) *net
 		answer.Path.PathSegments[i] = proto.CloneOf(renewed.GetPath().GetPathSegments()[i])
 	}
 	t.tell(e, answer)
-	return answer.Clone()
+	return answer
 }
 
 // nearsEnd tells whether the leg's far side may end it soon after what is left of the

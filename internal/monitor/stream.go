@@ -46,19 +46,25 @@ func (r *relay) watch(ctx context.Context) (_ *shown, err error) {
 		return nil, fmt.Errorf("monitor: open: %w", err)
 	}
 	for {
-		event, err := receive(stream)
+		said, err := receive(stream)
 		switch {
 		case err != nil && refused(err) && ctx.Err() == nil:
 			return nil, fmt.Errorf("%w: %w", errMissing, err)
 		case err != nil:
 			return nil, fmt.Errorf("monitor: stream: %w", err)
-		case event.GetType() != networkservice.ConnectionEventType_INITIAL_STATE_TRANSFER:
-			r.bring(event)
+		case said.kind != networkservice.ConnectionEventType_INITIAL_STATE_TRANSFER:
+			if err := r.bring(said); err != nil {
+				return nil, err
+			}
 			continue
 		case !late.Stop():
 			return nil, fmt.Errorf("monitor: no initial state within %s", limit)
 		}
-		if !r.take(event, answers) {
+		shows, err := r.take(said, answers)
+		if err != nil {
+			return nil, err
+		}
+		if !shows {
 			if r.table.opening(r) != answers {
 				return nil, errEarly
 			}
@@ -69,12 +75,12 @@ func (r *relay) watch(ctx context.Context) (_ *shown, err error) {
 	}
 }
 
-func receive(stream grpc.ClientStream) (*networkservice.ConnectionEvent, error) {
+func receive(stream grpc.ClientStream) (heard, error) {
 	var f frame
 	if err := stream.RecvMsg(&f); err != nil {
-		return nil, err
+		return heard{}, err
 	}
-	return f.decode()
+	return parse(f)
 }
 
 // listen brings what comes on a stream to the table, one event after the other, until
@@ -96,11 +102,11 @@ var errBroken = errors.New("monitor: an event could not be handled")
 
 // handle brings one event to the table.
 func (r *relay) handle(f frame) error {
-	event, err := f.decode()
-	if err == nil {
-		r.bring(event)
+	said, err := parse(f)
+	if err != nil {
+		return err
 	}
-	return err
+	return r.bring(said)
 }
 
 // after goes on when a stream has ended.
@@ -125,27 +131,37 @@ func (r *relay) selector() *networkservice.MonitorScopeSelector {
 }
 
 // bring passes on what an event says of the leg.
-func (r *relay) bring(event *networkservice.ConnectionEvent) {
-	for _, conn := range event.GetConnections() {
-		if r.ours.about(conn) {
-			deleted := event.GetType() == networkservice.ConnectionEventType_DELETE
-			r.table.hear(r, word{conn: conn, deleted: deleted})
-			if !deleted {
-				r.closeGhost(conn)
-			}
+func (r *relay) bring(said heard) error {
+	for _, conn := range said.conns {
+		w, err := r.ours.word(said.kind, conn)
+		if err != nil {
+			return err
+		}
+		if w == nil {
+			continue
+		}
+		r.table.hear(r, w)
+		if said.kind != networkservice.ConnectionEventType_DELETE {
+			r.closeGhost(w)
 		}
 	}
+	return nil
 }
 
 // take takes an initial state. It returns false if the leg is not in it.
-func (r *relay) take(event *networkservice.ConnectionEvent, answers int) (shown bool) {
-	for _, conn := range event.GetConnections() {
-		if r.ours.about(conn) {
-			r.closeGhost(conn)
-			shown = r.table.resume(r, word{conn: conn}, answers) || shown
+func (r *relay) take(said heard, answers int) (shown bool, err error) {
+	for _, conn := range said.conns {
+		w, err := r.ours.word(said.kind, conn)
+		if err != nil {
+			return false, err
 		}
+		if w == nil {
+			continue
+		}
+		r.closeGhost(w)
+		shown = r.table.resume(r, w, answers) || shown
 	}
-	return shown
+	return shown, nil
 }
 
 // refused tells a far side that ends the stream by its own word from a way that

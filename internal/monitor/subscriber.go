@@ -1,6 +1,7 @@
 package monitor
 
 import (
+	"bytes"
 	"context"
 	"sync"
 
@@ -8,8 +9,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
-
-	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/packed"
 )
 
 // backlog is how many events a subscriber may lag behind, beyond one for each
@@ -62,38 +61,43 @@ type waiting struct {
 
 // known is one leg's part of an initial state.
 type known struct {
-	told    packed.Message[*networkservice.Connection]
+	told    told
 	mayRead bool
 }
 
 // initial makes the initial state, on the subscriber's own time: who selects
 // widely has thousands of legs unpacked.
 func (s *subscriber) initial() *networkservice.ConnectionEvent {
-	state := make(map[string]*networkservice.Connection)
+	state := &networkservice.ConnectionEvent{Type: networkservice.ConnectionEventType_INITIAL_STATE_TRANSFER}
+	state.Connections = make(map[string]*networkservice.Connection)
 	id := keyOf(s.selector)
 	if id != "" {
 		// As it stands in a message: an id of one letter is in every other string.
 		id = string(protowire.AppendString(nil, id))
 	}
+	var parts [][]byte
 	for _, k := range s.known {
 		if !k.told.Contains(id) {
 			continue // of thousands that do not have the one id
 		}
-		told := k.told.Unpack()
-		switch {
+		switch told := k.told.Unpack(); {
 		case !s.wants(told):
-		case k.mayRead:
-			state[told.GetId()] = told
+		case !k.mayRead:
+			state.Connections[told.GetId()] = bare(told)
+		case k.told.part == nil:
+			state.Connections[told.GetId()] = told
 		default:
-			state[told.GetId()] = bare(told)
+			parts = append(parts, k.told.part)
 		}
+	}
+	if len(parts) == 1 {
+		state.ProtoReflect().SetUnknown(parts[0])
+	} else {
+		state.ProtoReflect().SetUnknown(bytes.Join(parts, nil))
 	}
 	s.known = nil
 	s.leave()
-	return &networkservice.ConnectionEvent{
-		Type:        networkservice.ConnectionEventType_INITIAL_STATE_TRANSFER,
-		Connections: state,
-	}
+	return state
 }
 
 // wants tells whether the subscriber has asked for the connection.

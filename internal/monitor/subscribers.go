@@ -1,18 +1,22 @@
 package monitor
 
-import "github.com/networkservicemesh/api/pkg/api/networkservice"
+import (
+	"slices"
+
+	"github.com/networkservicemesh/api/pkg/api/networkservice"
+)
 
 // subscribers finds who has asked for a connection without asking everyone.
 // Stock neighbours select by one segment id, and only those whose id stands in
 // the connection's path can match; whoever selects otherwise is tried each time.
 type subscribers struct {
-	byID map[string]map[*subscriber]struct{}
+	byID map[string][]*subscriber
 	rest map[*subscriber]struct{}
 }
 
 func newSubscribers() subscribers {
 	return subscribers{
-		byID: make(map[string]map[*subscriber]struct{}),
+		byID: make(map[string][]*subscriber),
 		rest: make(map[*subscriber]struct{}),
 	}
 }
@@ -32,18 +36,20 @@ func (s subscribers) add(sub *subscriber) {
 		s.rest[sub] = struct{}{}
 		return
 	}
-	if s.byID[key] == nil {
-		s.byID[key] = make(map[*subscriber]struct{}, 1)
-	}
-	s.byID[key][sub] = struct{}{}
+	s.byID[key] = append(s.byID[key], sub)
 }
 
 func (s subscribers) remove(sub *subscriber) {
 	delete(s.rest, sub)
 	key := keyOf(sub.selector)
-	delete(s.byID[key], sub)
-	if len(s.byID[key]) == 0 {
+	subs := s.byID[key]
+	if i := slices.Index(subs, sub); i >= 0 {
+		subs = slices.Delete(subs, i, i+1)
+	}
+	if len(subs) == 0 {
 		delete(s.byID, key)
+	} else {
+		s.byID[key] = subs
 	}
 }
 
@@ -62,7 +68,7 @@ func (s subscribers) each(conn *networkservice.Connection, f func(*subscriber)) 
 		if standsBefore(segments[:i], segment.GetId()) {
 			continue // an id that comes twice is still one event
 		}
-		for sub := range s.byID[segment.GetId()] {
+		for _, sub := range s.byID[segment.GetId()] {
 			if sub.wants(conn) {
 				f(sub)
 			}

@@ -9,7 +9,6 @@ import (
 	"github.com/networkservicemesh/sdk/pkg/tools/log"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/background"
-	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/packed"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/park"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/warm"
 )
@@ -174,8 +173,7 @@ func (t *Table) part(sub *subscriber) {
 
 func (t *Table) limit() int { return backlog + len(t.legs) }
 
-// tell makes conn what the subscribers know. It must not be changed after that:
-// queued events point to it. The caller holds mu.
+// tell makes conn what the subscribers know. It stays the caller's, who holds mu.
 func (t *Table) tell(e *entry, conn *networkservice.Connection) {
 	if conn.GetState() == networkservice.State_DOWN {
 		e.owed = 0 // nothing is requested behind a DOWN that was told
@@ -195,17 +193,18 @@ func (t *Table) know(e *entry, conn *networkservice.Connection) {
 	}
 	// The far side's report of an answer says the same again: the block of bytes that
 	// the leg keeps as well may stay.
-	if told := packed.Pack(conn); !told.Equal(e.told) {
+	if told := toldOf(conn); !told.Equal(e.told.Message) {
 		e.told = told
 	}
 	e.state, e.index = conn.GetState(), conn.GetPath().GetIndex()
-	e.digest = digest(conn, e.state, e.index)
+	v, _ := placeOf(conn).look(e.told.connection()) // what was encoded here is looked at without an error
+	e.digest = v.digest
 }
 
 // send queues one event for everyone who has asked for the connection. The caller
 // holds mu.
 func (t *Table) send(kind networkservice.ConnectionEventType, e *entry, conn *networkservice.Connection) {
-	whole := eventOf(kind, conn)
+	whole := e.told.event(kind)
 	var stripped *networkservice.ConnectionEvent
 	t.subscribers.each(conn, func(sub *subscriber) {
 		event := whole

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 )
 
 // fakeStream is a subscriber's end of a stream. It takes events while open, and
@@ -27,11 +28,21 @@ type fakeStream struct {
 	events chan *networkservice.ConnectionEvent
 }
 
+// received is an event as it comes out at the other end.
+func received(sent *networkservice.ConnectionEvent) *networkservice.ConnectionEvent {
+	raw, err := proto.Marshal(sent)
+	event := new(networkservice.ConnectionEvent)
+	if err != nil || proto.Unmarshal(raw, event) != nil {
+		panic("an event that cannot be sent")
+	}
+	return event
+}
+
 func (s *fakeStream) Context() context.Context { return s.ctx }
 
 func (s *fakeStream) Send(event *networkservice.ConnectionEvent) error {
 	select {
-	case s.events <- event:
+	case s.events <- received(event):
 		return nil
 	case <-s.ctx.Done():
 		return s.ctx.Err()
@@ -288,7 +299,7 @@ func TestSubscriber_OnlyThePreviousHopSeesTokens(t *testing.T) {
 			table.answered(table.begin(conn.GetId()), conn.Clone(), "spiffe://a/forwarder", false)
 			table.deleted(conn.GetId(), "spiffe://a/forwarder", conn)
 			for _, kind := range []string{"initial state", "UPDATE", "DELETE"} {
-				told := sub.next().GetConnections()[conn.GetId()]
+				told := received(sub.next()).GetConnections()[conn.GetId()]
 				require.NotNil(t, told, kind)
 				for _, segment := range told.GetPath().GetPathSegments() {
 					require.Equal(t, want, segment.GetToken(), "%s to %q", kind, id)

@@ -39,7 +39,7 @@ func TestWhoSelectsWidelyBeginsAfterTheOther(t *testing.T) {
 			require.Empty(t, second, name)
 			narrow := byHand(byID(lbtest.Established(1).GetId()), "")
 			require.Len(t, entered(narrow), 1, "%s: who knows which one is not held up", name)
-			require.Len(t, narrow.next().GetConnections(), 1)
+			require.Len(t, received(narrow.next()).GetConnections(), 1)
 
 			one.next()
 			synctest.Wait()

@@ -42,6 +42,21 @@ func Pack[M proto.Message](m M) Message[M] {
 	return Message[M]{bytes: block, kind: encoded}
 }
 
+// PackBehind is Pack into a block that begins with something else, which head returns for
+// the size of the message. The block is returned as well, or nil if m cannot be encoded.
+func PackBehind[M proto.Message](m M, head func(size int) []byte) (p Message[M], block []byte) {
+	options := proto.MarshalOptions{Deterministic: true}
+	size := options.Size(m)
+	first := head(size)
+	block = append(make([]byte, 0, len(first)+size), first...)
+	options.UseCachedSize = true
+	block, err := options.MarshalAppend(block, m)
+	if err != nil {
+		return Message[M]{tree: proto.CloneOf(m), kind: copied}, nil
+	}
+	return Message[M]{bytes: block[len(first):], kind: encoded}, block
+}
+
 // Set tells whether there is a message.
 func (p Message[M]) Set() bool { return p.kind != none }
 
