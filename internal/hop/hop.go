@@ -152,6 +152,9 @@ func (u *ups) see(c *conn, state connectivity.State) {
 // failed attempt is no error: the call that follows fails at once, and with the
 // reason. An attempt that is still under way is one.
 func (c *conn) await(caller context.Context, limit time.Duration) error {
+	if c.cc.GetState() == connectivity.Ready {
+		return nil // most often
+	}
 	ctx, cancel := context.WithTimeout(caller, limit)
 	defer cancel()
 	tried := false

@@ -13,29 +13,37 @@ import (
 // was, and with what token. Its other headers may be of any size.
 type caller struct {
 	peer *peer.Peer
-	md   metadata.MD
+	// token and expires are the headers with those names, empty where there are none.
+	token, expires string
 }
 
 func callerOf(ctx context.Context) caller {
 	var c caller
 	c.peer, _ = peer.FromContext(ctx)
-	for _, header := range []string{guard.TokenHeader, guard.ExpiresHeader} {
-		if values := metadata.ValueFromIncomingContext(ctx, header); len(values) > 0 {
-			if c.md == nil {
-				c.md = make(metadata.MD, 2)
-			}
-			c.md[header] = values
-		}
-	}
+	c.token, c.expires = header(ctx, guard.TokenHeader), header(ctx, guard.ExpiresHeader)
 	return c
+}
+
+// header returns the one value of a header: the guard lets no more through.
+func header(ctx context.Context, name string) string {
+	for _, value := range metadata.ValueFromIncomingContext(ctx, name) {
+		return value
+	}
+	return ""
 }
 
 func (c caller) context(ctx context.Context) context.Context {
 	if c.peer != nil {
 		ctx = peer.NewContext(ctx, c.peer)
 	}
-	if c.md != nil {
-		ctx = metadata.NewIncomingContext(ctx, c.md)
+	md := make(metadata.MD, 2)
+	for name, value := range map[string]string{guard.TokenHeader: c.token, guard.ExpiresHeader: c.expires} {
+		if value != "" {
+			md[name] = []string{value}
+		}
+	}
+	if len(md) > 0 {
+		ctx = metadata.NewIncomingContext(ctx, md)
 	}
 	return ctx
 }

@@ -116,14 +116,12 @@ func State[T any](ctx context.Context) *T {
 	if l == nil {
 		return new(T)
 	}
-	type key struct{ _ *T }
-	if v, ok := l.memory[key{}].(*T); ok {
-		return v
+	for _, v := range l.memory {
+		if v, ok := v.(*T); ok {
+			return v
+		}
 	}
 	v := new(T)
-	if l.memory == nil {
-		l.memory = make(map[any]any)
-	}
-	l.memory[key{}] = v
+	l.memory = append(l.memory, v)
 	return v
 }

@@ -77,8 +77,9 @@ type Leg struct {
 	caller caller
 	// server is the rest of the chain.
 	server networkservice.NetworkServiceServer
-	// memory is what the elements below remember of the leg, by type.
-	memory map[any]any
+	// memory is what the elements below remember of the leg: pointers, each of another
+	// type, and few.
+	memory []any
 	// expiry is the timer of the leg's end, armed counts how often it was set or
 	// stopped.
 	expiry *time.Timer

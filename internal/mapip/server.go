@@ -15,22 +15,40 @@ import (
 // translated like the first Request, whatever the map says by then: those of the
 // last good Request, and no others.
 type tunnel struct {
-	external map[string]string
+	exchanged exchanged
+}
+
+// exchanged is what addresses were translated to. There is one, most often; nil is before
+// anything was translated.
+type exchanged []exchange
+
+type exchange struct{ internal, external string }
+
+func (e exchanged) of(internal string) (external string, ok bool) {
+	for _, one := range e {
+		if one.internal == internal {
+			return one.external, true
+		}
+	}
+	return "", false
 }
 
 // translation is one Request's use of the map.
 type translation struct {
 	addresses *Map
-	last      map[string]string // of the last good Request
-	used      map[string]string
+	last      exchanged // of the last good Request
+	used      exchanged
 }
 
 func (t *translation) of(addr string) string {
-	external, ok := t.last[addr]
+	if external, ok := t.used.of(addr); ok {
+		return external
+	}
+	external, ok := t.last.of(addr)
 	if !ok {
 		external = t.addresses.External(addr)
 	}
-	t.used[addr] = external
+	t.used = append(t.used, exchange{internal: addr, external: external})
 	return external
 }
 
@@ -55,8 +73,8 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 		mechanisms = append(mechanisms[:len(mechanisms):len(mechanisms)], m)
 	}
 	memory := leg.State[tunnel](ctx)
-	translate := &translation{addresses: s.addresses, last: memory.external, used: make(map[string]string, 1)}
-	if memory.external == nil {
+	translate := &translation{addresses: s.addresses, last: memory.exchanged, used: make(exchanged, 0, 1)}
+	if memory.exchanged == nil {
 		translate.last = adopted(request.GetConnection())
 	}
 	clientSide := false
@@ -90,20 +108,20 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 		params[common.DstIP] = translate.of(dst)
 		params[common.DstOriginalIP] = dst
 	}
-	memory.external = translate.used
+	memory.exchanged = translate.used
 	return conn, nil
 }
 
 // adopted is what an earlier process had answered on the endpoint's side, as the
 // refresh of its leg brings it back. (On the client's side nothing tells it: the
 // answer has had its own address put back.)
-func adopted(conn *networkservice.Connection) map[string]string {
+func adopted(conn *networkservice.Connection) exchanged {
 	params := conn.GetMechanism().GetParameters()
 	original, external := params[common.DstOriginalIP], params[common.DstIP]
 	if conn.GetNextPathSegment() == nil || original == "" || external == "" {
 		return nil
 	}
-	return map[string]string{original: external}
+	return exchanged{{internal: original, external: external}}
 }
 
 func (s *server) Close(ctx context.Context, conn *networkservice.Connection) (*emptypb.Empty, error) {

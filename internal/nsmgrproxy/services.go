@@ -57,8 +57,9 @@ func registerServices(r grpc.ServiceRegistrar, s nsmgr.Nsmgr, work *warm.Pool) {
 
 // warmed has calls that end soon served by goroutines that have served others.
 func warmed(work *warm.Pool, method string, handler grpc.StreamHandler) grpc.StreamHandler {
+	panicked := panicked(method)
 	return func(srv any, ss grpc.ServerStream) error {
-		err := panicked(method)
+		err := panicked
 		work.Run(method, func() { err = handler(srv, ss) })
 		return err
 	}
@@ -66,14 +67,15 @@ func warmed(work *warm.Pool, method string, handler grpc.StreamHandler) grpc.Str
 
 // parked has streams that last begun by such a goroutine, and waited for by their own.
 func parked(work *warm.Pool, method string, handler grpc.StreamHandler) grpc.StreamHandler {
+	panicked := panicked(method)
 	return func(srv any, ss grpc.ServerStream) (err error) {
 		ctx, place := park.With(ss.Context())
-		err = panicked(method)
+		err = panicked
 		work.Run(method, func() { err = handler(srv, within{ss, ctx}) })
 		if err != nil {
 			return err
 		}
-		err = panicked(method)
+		err = panicked
 		defer guard.Recover(ctx, method)
 		err = place.Wait()
 		return err
