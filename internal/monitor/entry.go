@@ -11,12 +11,11 @@ import (
 
 // entry is what the table knows of one leg.
 type entry struct {
-	// told is what the subscribers have been told last. Of it, state is the state,
-	// index our place on the path, ids are those that the table finds it by, and
-	// digest stands for what the far side had to say.
+	// told is what the subscribers have been told last. Of it, state is the state, ids
+	// are those that the table finds it by, and digest stands for what the far side had
+	// to say.
 	told
 	state  networkservice.State
-	index  uint32
 	ids    []string
 	digest uint64
 	// owner is the SPIFFE ID of the previous hop, empty without TLS.

@@ -98,7 +98,7 @@ func (t *Table) hold(e *entry, w *word) {
 // release judges what was held, in order, as if it came now. The caller holds mu.
 func (t *Table) release(e *entry) {
 	held := e.held
-	e.held, e.letGo = nil, nil
+	e.held, e.letGo, e.before = nil, nil, told{}
 	for _, w := range held {
 		t.judge(e, w)
 	}
@@ -107,12 +107,13 @@ func (t *Table) release(e *entry) {
 // letGo tells what is held for a Request that takes its time. It is kept all the
 // same: the answer must not undo what came after it. The caller holds mu.
 func (t *Table) letGo(e *entry) {
+	before := e.before
 	if len(e.letGo) == 0 {
-		e.before = e.told
+		before = e.told
 	}
 	words := slices.Concat(e.letGo, e.held)
 	t.release(e)
-	e.letGo = words[max(0, len(words)-maxHeld):]
+	e.letGo, e.before = words[max(0, len(words)-maxHeld):], before
 }
 
 // settle judges what was held against the answer of the Request: what came
@@ -123,7 +124,7 @@ func (t *Table) settle(e *entry, before told, answer *networkservice.Connection)
 		before = e.before
 	}
 	held, waiting := slices.Concat(e.letGo, e.held), len(e.held) > 0
-	e.held, e.letGo = nil, nil
+	e.held, e.letGo, e.before = nil, nil, told{}
 	e.stopDoubt()
 	newer := -1
 	for i, w := range held {
@@ -186,7 +187,7 @@ func (t *Table) startDoubt(e *entry) {
 // dropDoubt forgets a DOWN that waits. Called with mu of the table held.
 func (e *entry) dropDoubt() {
 	e.stopDoubt()
-	e.held, e.letGo = nil, nil
+	e.held, e.letGo, e.before = nil, nil, told{}
 }
 
 // stopDoubt is called with mu of the table held.

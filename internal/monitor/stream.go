@@ -132,14 +132,11 @@ func (r *relay) selector() *networkservice.MonitorScopeSelector {
 
 // bring passes on what an event says of the leg.
 func (r *relay) bring(said heard) error {
-	for _, conn := range said.conns {
-		w, err := r.ours.word(said.kind, conn)
-		if err != nil {
-			return err
-		}
-		if w == nil {
-			continue
-		}
+	words, err := r.ours.words(said)
+	if err != nil {
+		return err
+	}
+	for _, w := range words {
 		r.table.hear(r, w)
 		if said.kind != networkservice.ConnectionEventType_DELETE {
 			r.closeGhost(w)
@@ -150,14 +147,11 @@ func (r *relay) bring(said heard) error {
 
 // take takes an initial state. It returns false if the leg is not in it.
 func (r *relay) take(said heard, answers int) (shown bool, err error) {
-	for _, conn := range said.conns {
-		w, err := r.ours.word(said.kind, conn)
-		if err != nil {
-			return false, err
-		}
-		if w == nil {
-			continue
-		}
+	words, err := r.ours.words(said)
+	if err != nil {
+		return false, err
+	}
+	for _, w := range words {
 		r.closeGhost(w)
 		shown = r.table.resume(r, w, answers) || shown
 	}

@@ -36,7 +36,8 @@ type subscriber struct {
 	// is set. Both belong to who sends.
 	known   []known
 	greeted bool
-	// leave gives back the turn of who selects widely, when known is not held any more.
+	// leave gives back the turn of who selects widely. Who sends does, when known is not
+	// held any more: also if the subscriber has left by then.
 	leave func()
 
 	// mu guards the four following fields.
@@ -95,8 +96,6 @@ func (s *subscriber) initial() *networkservice.ConnectionEvent {
 	} else {
 		state.ProtoReflect().SetUnknown(bytes.Join(parts, nil))
 	}
-	s.known = nil
-	s.leave()
 	return state
 }
 
@@ -152,7 +151,10 @@ func (s *subscriber) fail(err error) {
 func (s *subscriber) next() *networkservice.ConnectionEvent {
 	if !s.greeted {
 		s.greeted = true
-		return s.initial()
+		defer s.forget()
+		if !s.over() {
+			return s.initial()
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,6 +169,19 @@ func (s *subscriber) next() *networkservice.ConnectionEvent {
 	return first.event
 }
 
+// forget drops what the initial state was made from.
+func (s *subscriber) forget() {
+	s.known = nil
+	s.leave()
+}
+
+// over tells whether nothing more is to be sent.
+func (s *subscriber) over() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err != nil
+}
+
 // errUnsent is what is left of a Send that panicked.
 var errUnsent = status.Error(codes.Internal, "nsmgr-proxy: an event could not be sent")
 
@@ -175,9 +190,7 @@ func (s *subscriber) pump() {
 	err := errUnsent
 	defer func() {
 		if err != nil {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.fail(err)
+			s.end(err)
 		}
 	}()
 	for event := s.next(); event != nil; event = s.next() {
@@ -190,19 +203,26 @@ func (s *subscriber) pump() {
 }
 
 // wait returns when the subscriber has left, or lags too far behind, or the proxy ends.
-// The status says which.
+// The status says which. Nothing more is sent then.
 func (s *subscriber) wait(ctx, chainCtx context.Context) error {
 	select {
 	case <-chainCtx.Done():
 		// Said explicitly: a handler that returns nil ends the stream with
 		// EOF, its context's error with Canceled, and Canceled stops the
 		// SDK's heal for good.
-		return errShuttingDown
+		s.end(errShuttingDown)
 	case <-ctx.Done():
-		return status.FromContextError(ctx.Err()).Err()
+		s.end(status.FromContextError(ctx.Err()).Err())
 	case <-s.failed:
-		return s.err
 	}
+	return s.err
+}
+
+// end is fail for who does not hold mu.
+func (s *subscriber) end(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fail(err)
 }
 
 var errShuttingDown = status.Error(codes.Unavailable, "nsmgr-proxy: shutting down")

@@ -105,8 +105,7 @@ func (t *Table) MonitorConnections(selector *networkservice.MonitorScopeSelector
 	if sub.begin() {
 		t.pump(sub)
 	}
-	return park.Wait(ctx, func() error {
-		defer sub.leave()
+	return park.Wait(ctx, func(ctx context.Context) error {
 		defer t.part(sub)
 		return sub.wait(ctx, t.ctx)
 	})
@@ -114,7 +113,11 @@ func (t *Table) MonitorConnections(selector *networkservice.MonitorScopeSelector
 
 // pump has somebody send what there is for a subscriber. At the end of the process nobody
 // does, and the stream ends.
-func (t *Table) pump(sub *subscriber) { t.work.Start("subscriber", sub.pump) }
+func (t *Table) pump(sub *subscriber) {
+	if !t.work.Start("subscriber", sub.pump) {
+		sub.leave()
+	}
+}
 
 // enter has those who do not select one known leg by its id begin one after the other:
 // each takes a look at all legs, and a copy of all that it selects. (An id may be that of
@@ -196,9 +199,8 @@ func (t *Table) know(e *entry, conn *networkservice.Connection) {
 	if told := toldOf(conn); !told.Equal(e.told.Message) {
 		e.told = told
 	}
-	e.state, e.index = conn.GetState(), conn.GetPath().GetIndex()
-	v, _ := placeOf(conn).look(e.told.connection()) // what was encoded here is looked at without an error
-	e.digest = v.digest
+	v, _ := placeOf(conn).look(e.told.connection()) // what has been encoded here is not malformed
+	e.state, e.digest = conn.GetState(), v.digest
 }
 
 // send queues one event for everyone who has asked for the connection. The caller

@@ -211,6 +211,7 @@ func TestSubscriber_WhatCannotBeSentEndsTheStream(t *testing.T) {
 			inTable(t, func(t *testing.T, table *Table) {
 				s := newSubscriber(nil, "", c.send)
 				require.True(t, s.begin())
+				require.False(t, s.put(new(networkservice.ConnectionEvent), 1, 8), "somebody has been sent for")
 				table.pump(s)
 				require.ErrorIs(t, s.wait(t.Context(), t.Context()), c.want)
 				require.False(t, s.put(new(networkservice.ConnectionEvent), 1, 1), "nobody is sent for any more")

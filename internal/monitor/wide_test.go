@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
+	"github.com/networkservicemesh/sdk/pkg/tools/log"
 	"github.com/stretchr/testify/require"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/lbtest"
@@ -54,5 +55,63 @@ func TestWhoSelectsWidelyBeginsAfterTheOther(t *testing.T) {
 			require.False(t, table.enter(gone, byHand(wide, "")), name)
 			<-table.wide
 		}
+	})
+}
+
+// The turn is given back when nobody holds what it is for, and always.
+func TestTheTurnOfWhoSelectsWidelyIsGivenBack(t *testing.T) {
+	for name, send := range map[string]func() error{
+		"when it was sent":         func() error { return nil },
+		"when it cannot be sent":   func() error { return errUnsent },
+		"when the sender panics":   func() error { panic("of the test") },
+		"when the table has ended": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(log.WithLog(context.Background(), log.Empty()))
+				var wg sync.WaitGroup
+				defer wg.Wait()
+				defer cancel()
+				table := NewTable(ctx, &wg)
+				table.establish(1)
+				sub := newSubscriber(nil, "", func(*networkservice.ConnectionEvent) error {
+					require.Empty(t, table.wide, "the initial state has been made")
+					return send()
+				})
+				require.True(t, table.enter(t.Context(), sub))
+				require.Len(t, table.wide, 1)
+				require.True(t, table.join(sub))
+				if send == nil {
+					cancel()
+					wg.Wait()
+				}
+				require.True(t, sub.begin())
+				table.pump(sub)
+				synctest.Wait()
+				require.Empty(t, table.wide)
+			})
+		})
+	}
+}
+
+// One that has left does not have thousands of legs put together for it.
+func TestWhoHasLeftIsSentNothing(t *testing.T) {
+	inTable(t, func(t *testing.T, table *Table) {
+		table.establish(1)
+		sub := newSubscriber(nil, "", func(*networkservice.ConnectionEvent) error {
+			t.Error("sent")
+			return nil
+		})
+		require.True(t, table.enter(t.Context(), sub))
+		require.True(t, table.join(sub))
+		require.True(t, sub.begin())
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.ErrorContains(t, sub.wait(gone, table.ctx), "canceled")
+		require.Len(t, table.wide, 1, "it is for who holds what is known of the legs")
+		table.pump(sub)
+		synctest.Wait()
+		require.Empty(t, table.wide)
+		require.Nil(t, sub.known)
 	})
 }

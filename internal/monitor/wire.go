@@ -3,11 +3,14 @@ package monitor
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/maphash"
 	"iter"
+	"slices"
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 )
 
 // Most of what a far side says is its own report of an answer that it has just given. To
@@ -24,8 +27,13 @@ const (
 	segmentID                        = 2
 )
 
-// errEncoding says that a message is none, or none that an encoder makes.
-var errEncoding = errors.New("monitor: malformed message")
+var (
+	// errEncoding says that a message is none.
+	errEncoding = errors.New("monitor: malformed message")
+	// errUnusual says that something is there twice, which no encoder does: what that
+	// means is the API's decoder to say.
+	errUnusual = errors.New("monitor: unusual message")
+)
 
 // field is one field of an encoded message.
 type field struct {
@@ -83,7 +91,24 @@ type heard struct {
 
 // parse reads a frame.
 func parse(f frame) (heard, error) {
+	h, err := read(f)
+	if !errors.Is(err, errUnusual) {
+		return h, err
+	}
+	event := new(networkservice.ConnectionEvent)
+	if err := proto.Unmarshal(f, event); err != nil {
+		return heard{}, fmt.Errorf("monitor: event: %w", err)
+	}
+	if f, err = proto.Marshal(event); err != nil {
+		return heard{}, fmt.Errorf("monitor: event: %w", err)
+	}
+	return read(f)
+}
+
+// read is parse for what encoders make.
+func read(f frame) (heard, error) {
 	var h heard
+	var keys []string
 	for f, err := range fields(f) {
 		switch {
 		case err != nil:
@@ -91,19 +116,37 @@ func parse(f frame) (heard, error) {
 		case f.counts(eventType):
 			h.kind = networkservice.ConnectionEventType(f.number)
 		case f.holds(eventConnections):
-			conn := []byte{}
-			for f, err := range fields(f.bytes) {
-				if err != nil {
-					return heard{}, err
-				}
-				if f.holds(entryValue) {
-					conn = f.bytes
-				}
+			key, conn, err := mapEntry(f.bytes)
+			if err != nil {
+				return heard{}, err
 			}
-			h.conns = append(h.conns, conn)
+			keys, h.conns = append(keys, key), append(h.conns, conn)
+		}
+	}
+	if len(keys) > 1 {
+		slices.Sort(keys)
+		if len(slices.Compact(keys)) < len(h.conns) {
+			return heard{}, errUnusual
 		}
 	}
 	return h, nil
+}
+
+// mapEntry reads an entry of an event's map: one without a value has an empty connection.
+func mapEntry(message []byte) (key string, conn []byte, err error) {
+	for f, err := range fields(message) {
+		switch {
+		case err != nil:
+			return "", nil, err
+		case f.holds(entryKey):
+			key = string(f.bytes)
+		case f.holds(entryValue) && conn != nil:
+			return "", nil, errUnusual
+		case f.holds(entryValue):
+			conn = f.bytes
+		}
+	}
+	return key, conn, nil
 }
 
 // view is what a look at an encoded connection tells of it.
@@ -119,7 +162,8 @@ type view struct {
 
 var seed = maphash.MakeSeed()
 
-// look looks at a connection from a place of its path.
+// look looks at a connection from a place of its path. One that is unusual has to be
+// decoded first.
 func (p place) look(conn []byte) (v view, err error) {
 	var context, path []byte
 	for f, err := range fields(conn) {
@@ -131,7 +175,7 @@ func (p place) look(conn []byte) (v view, err error) {
 		case f.holds(connPath) && path == nil:
 			path = f.bytes
 		case f.holds(connContext), f.holds(connPath):
-			return view{}, errEncoding // to be merged, but no encoder does that
+			return view{}, errUnusual
 		case f.counts(connState):
 			v.state = networkservice.State(f.number)
 		}

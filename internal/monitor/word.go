@@ -1,6 +1,7 @@
 package monitor
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
@@ -20,14 +21,39 @@ type word struct {
 	conn *networkservice.Connection // raw, once it has been decoded
 }
 
-// word returns what the far side's connection says of the leg at the place, or nil if it is
-// about another.
+// words returns what the far side says of the leg at the place, or what is wrong with any
+// of it: then nothing is taken.
+func (p place) words(said heard) (words []*word, err error) {
+	for _, conn := range said.conns {
+		w, err := p.word(said.kind, conn)
+		if err != nil {
+			return nil, err
+		}
+		if w != nil {
+			words = append(words, w)
+		}
+	}
+	return words, nil
+}
+
+// word returns what a connection says of the leg, or nil if it is about another. Of the
+// words that come with every refresh it is found out later, or never, that they cannot be
+// decoded. Others end the stream if they cannot: a DOWN is not to be left out.
 func (p place) word(kind networkservice.ConnectionEventType, conn []byte) (*word, error) {
 	v, err := p.look(conn)
+	if errors.Is(err, errUnusual) {
+		if conn, err = usual(conn); err == nil {
+			v, err = p.look(conn)
+		}
+	}
 	if err != nil || !v.ours {
 		return nil, err
 	}
-	return &word{state: meant(kind, v.state), digest: v.digest, raw: conn}, nil
+	w := &word{state: meant(kind, v.state), digest: v.digest, raw: conn}
+	if kind != networkservice.ConnectionEventType_UPDATE || w.state != networkservice.State_UP {
+		_, err = w.decode()
+	}
+	return w, err
 }
 
 // decode returns what was said, and what is wrong with it if it is no connection.
@@ -40,6 +66,18 @@ func (w *word) decode() (*networkservice.Connection, error) {
 		return nil, fmt.Errorf("monitor: connection: %w", err)
 	}
 	w.conn, w.raw = conn, nil
+	return conn, nil
+}
+
+// usual is a connection as an encoder makes it.
+func usual(conn []byte) ([]byte, error) {
+	decoded, err := (&word{raw: conn}).decode()
+	if err != nil {
+		return nil, err
+	}
+	if conn, err = proto.Marshal(decoded); err != nil {
+		return nil, fmt.Errorf("monitor: connection: %w", err)
+	}
 	return conn, nil
 }
 
@@ -57,4 +95,6 @@ func meant(kind networkservice.ConnectionEventType, state networkservice.State) 
 }
 
 // knows tells whether the word is what the subscribers know already.
-func (e *entry) knows(w *word) bool { return w.digest == e.digest && w.state == e.state }
+func (e *entry) knows(w *word) bool {
+	return e.part != nil && w.digest == e.digest && w.state == e.state
+}

@@ -22,3 +22,6 @@ func HopsOf(chain nsmgr.Nsmgr) []hop.Status {
 	s, _ := chain.(*server)
 	return s.pool.Status()
 }
+
+// Parked has streams begun by others than those who wait for them.
+var Parked = parked

@@ -187,10 +187,7 @@ func inEstrangedBubble(t *testing.T, masks []string, f func(e *estranged)) {
 				nsmgrproxy.WithMapIPFilePath(""), nsmgrproxy.WithWaitGroup(&e.wg),
 				nsmgrproxy.WithIdentity(a, tokenTime), nsmgrproxy.WithDialOptions(e.dialOptionsOf(a)...),
 				nsmgrproxy.WithGate(authz.NewGate(policies, a.tokens())))
-			return e.serve(addr, func(s *grpc.Server) {
-				networkservice.RegisterNetworkServiceServer(s, chain)
-				networkservice.RegisterMonitorConnectionServer(s, chain)
-			}, append(nsmgrproxy.ServerOptions(), grpc.Creds(a.serverCredentials()))...)
+			return e.serve(addr, chain.Register, append(nsmgrproxy.ServerOptions(), grpc.Creds(a.serverCredentials()))...)
 		}
 		defer proxy("far-proxy", farAddr, registryAddr, e.far, e.farLog)()
 		defer proxy("proxy", proxyAddr, registryProxyAddr, e.near, e.nearLog)()

@@ -64,10 +64,7 @@ func benchmarkRefresh(b *testing.B, newChain func(context.Context, *sync.WaitGro
 	serve(registryProxyAddr, remote.register)
 	dial := []grpc.DialOption{grpc.WithContextDialer(wire.Dial), grpc.WithTransportCredentials(insecure.NewCredentials())}
 	chain := newChain(ctx, &wg, dial)
-	serve(proxyAddr, func(s *grpc.Server) {
-		networkservice.RegisterNetworkServiceServer(s, chain)
-		networkservice.RegisterMonitorConnectionServer(s, chain)
-	}, nsmgrproxy.ServerOptions()...)
+	serve(proxyAddr, chain.Register, nsmgrproxy.ServerOptions()...)
 	cc, err := grpc.NewClient("passthrough:///"+proxyAddr, dial...)
 	require.NoError(b, err)
 	defer func() { _ = cc.Close() }()

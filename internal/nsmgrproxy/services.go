@@ -73,11 +73,14 @@ func parked(work *warm.Pool, method string, handler grpc.StreamHandler) grpc.Str
 		err = panicked
 		work.Run(method, func() { err = handler(srv, within{ss, ctx}) })
 		if err != nil {
+			ctx, cancel := context.WithCancel(ctx)
+			cancel()
+			_ = place.Wait(ctx)
 			return err
 		}
 		err = panicked
 		defer guard.Recover(ctx, method)
-		err = place.Wait()
+		err = place.Wait(ctx)
 		return err
 	}
 }

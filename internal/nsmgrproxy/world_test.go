@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/networkservicemesh/api/pkg/api/networkservice"
-	"github.com/networkservicemesh/api/pkg/api/registry"
 	"github.com/networkservicemesh/sdk/pkg/networkservice/chains/nsmgr"
 	"github.com/networkservicemesh/sdk/pkg/tools/sandbox"
 	"github.com/stretchr/testify/require"
@@ -120,12 +119,7 @@ func (w *world) start() {
 		&url.URL{Scheme: "tcp", Host: registryProxyAddr},
 		testToken, opts...)
 	w.chain = chain
-	stop := w.serve(proxyAddr, func(s *grpc.Server) {
-		networkservice.RegisterNetworkServiceServer(s, chain)
-		networkservice.RegisterMonitorConnectionServer(s, chain)
-		registry.RegisterNetworkServiceRegistryServer(s, chain.NetworkServiceRegistryServer())
-		registry.RegisterNetworkServiceEndpointRegistryServer(s, chain.NetworkServiceEndpointRegistryServer())
-	}, nsmgrproxy.ServerOptions()...)
+	stop := w.serve(proxyAddr, chain.Register, nsmgrproxy.ServerOptions()...)
 	w.drain = func() {
 		cancel()
 		w.wg.Wait()

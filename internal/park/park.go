@@ -7,7 +7,9 @@
 // handler finds it.
 //
 // What is promised: who waits without a place waits where it stands. Whoever asked to be
-// told of the end is told of it once, the last who asked first, as deferred calls are.
+// told of the end is told of it once, the last who asked first, as deferred calls are. The
+// owner of a place has to wait, also if the call has failed after all: then with a context
+// that has ended, so that what was left is given up.
 package park
 
 import (
@@ -18,7 +20,7 @@ import (
 // Place is where something to be waited for is left. It is used by one goroutine at a
 // time.
 type Place struct {
-	wait func() error
+	wait func(context.Context) error
 	then []func(error)
 }
 
@@ -35,11 +37,12 @@ func from(ctx context.Context) *Place {
 	return p
 }
 
-// Wait returns when wait does, with its error; or at once, and it is waited for later.
-func Wait(ctx context.Context, wait func() error) error {
+// Wait returns when wait does, with its error; or at once, and it is waited for later. It
+// is called once, and has to return when its context ends.
+func Wait(ctx context.Context, wait func(context.Context) error) error {
 	p := from(ctx)
 	if p == nil {
-		return wait()
+		return wait(ctx)
 	}
 	p.wait = wait
 	return nil
@@ -55,12 +58,12 @@ func Then(ctx context.Context, err error, f func(error)) {
 	f(err)
 }
 
-// Wait waits for what was left, if anything was.
-func (p *Place) Wait() error {
+// Wait waits for what was left, if anything was, until ctx ends at the latest.
+func (p *Place) Wait(ctx context.Context) error {
 	if p.wait == nil {
 		return nil
 	}
-	err := p.wait()
+	err := p.wait(ctx)
 	for _, f := range slices.Backward(p.then) {
 		f(err)
 	}

@@ -13,7 +13,7 @@ import (
 var errEnd = errors.New("the end")
 
 // call is a chain of two elements that want to know of the end, before one that waits.
-func call(ctx context.Context, told *[]string, wait func() error) error {
+func call(ctx context.Context, told *[]string, wait func(context.Context) error) error {
 	inner := func() (err error) {
 		defer func() { park.Then(ctx, err, func(err error) { *told = append(*told, "inner: "+err.Error()) }) }()
 		return park.Wait(ctx, wait)
@@ -26,7 +26,7 @@ func call(ctx context.Context, told *[]string, wait func() error) error {
 func TestWithoutAPlaceItIsWaitedForAtOnce(t *testing.T) {
 	t.Parallel()
 	var told []string
-	require.ErrorIs(t, call(t.Context(), &told, func() error { return errEnd }), errEnd)
+	require.ErrorIs(t, call(t.Context(), &told, func(context.Context) error { return errEnd }), errEnd)
 	require.Equal(t, []string{"inner: the end", "outer: the end"}, told)
 }
 
@@ -35,10 +35,10 @@ func TestWithAPlaceItIsWaitedForThere(t *testing.T) {
 	var told []string
 	waited := 0
 	ctx, place := park.With(t.Context())
-	require.NoError(t, call(ctx, &told, func() error { waited++; return errEnd }))
+	require.NoError(t, call(ctx, &told, func(context.Context) error { waited++; return errEnd }))
 	require.Zero(t, waited)
 	require.Empty(t, told, "it has not ended")
-	require.ErrorIs(t, place.Wait(), errEnd)
+	require.ErrorIs(t, place.Wait(t.Context()), errEnd)
 	require.Equal(t, 1, waited)
 	require.Equal(t, []string{"outer: the end", "inner: the end"}, told, "the last who asked is told first")
 }
@@ -49,10 +49,10 @@ func TestOfWhatHasFailedNothingIsLeft(t *testing.T) {
 	ctx, place := park.With(t.Context())
 	park.Then(ctx, errEnd, func(err error) { told = err })
 	require.ErrorIs(t, told, errEnd)
-	require.NoError(t, place.Wait())
+	require.NoError(t, place.Wait(t.Context()))
 
 	told = nil
-	_ = park.Wait(ctx, func() error { return nil })
+	_ = park.Wait(ctx, func(context.Context) error { return nil })
 	park.Then(ctx, errEnd, func(err error) { told = err })
 	require.ErrorIs(t, told, errEnd, "what failed after it had left something is told of at once")
 }
