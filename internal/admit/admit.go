@@ -13,7 +13,7 @@
 // Under failure:
 //
 //   - A connection for which there is no room is closed after its handshake, which
-//     tells whose it is. Handshakes wait for their turn, a while.
+//     tells whose it is. Handshakes wait for their turn, a while, once they have begun.
 //   - A call waits for its turn, a while, and takes less meanwhile. One for which there
 //     is no room even so is ResourceExhausted, before its message is read. So is a
 //     message that is too large for what is free, and the first Request of a leg. Legs
@@ -54,6 +54,7 @@ const defaultLimit = 2 << 30
 // Admission decides on what peers may make the process hold.
 type Admission struct {
 	room       *room
+	silents    *silents
 	handshakes *handshakes
 	// log is told of connections and calls that are refused. How often it says so is
 	// its own affair.
@@ -63,7 +64,7 @@ type Admission struct {
 // New makes an admission for a process that may have that many bytes of memory, or
 // nobody knows how many, which is 0.
 func New(limit int64, logger log.Logger) *Admission {
-	a := &Admission{room: newRoom(limit), handshakes: newHandshakes(), log: logger}
+	a := &Admission{room: newRoom(limit), silents: new(silents), handshakes: newHandshakes(), log: logger}
 	if limit == 0 {
 		a.room = newRoom(defaultLimit)
 	}

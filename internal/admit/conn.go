@@ -60,12 +60,16 @@ func (t *transportCredentials) Clone() credentials.TransportCredentials {
 // behind Accept, in a goroutine of the connection's own, and closes the connection
 // for any error. io.EOF is the one that it keeps out of its log.
 func (t *transportCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	leave, ok := t.admission.handshakes.enter(raw)
+	spoken, err := t.admission.silents.await(raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	leave, ok := t.admission.handshakes.enter(spoken)
 	if !ok {
 		t.admission.log.Warnf("admit: no room for another handshake, of %s", raw.RemoteAddr())
 		return nil, nil, io.EOF
 	}
-	tls, info, err := t.TransportCredentials.ServerHandshake(raw)
+	tls, info, err := t.TransportCredentials.ServerHandshake(spoken)
 	leave()
 	if err != nil {
 		return nil, nil, err

@@ -21,7 +21,7 @@ const (
 	maxWait = 4 * time.Second
 )
 
-// handshakes lets few be under way at a time. Strangers who never finish theirs
+// handshakes lets few be under way at a time. Strangers who begin theirs and never finish
 // keep half of the places for a second at most, so those who do get their turn while
 // there are fewer than maxHandshakes strangers a second. Of 200 a second they get it
 // once in eight times: what is there stays, what is new has to try again.
