@@ -24,15 +24,7 @@ func NewNetworkServiceRegistryServer(policies []Policy) registry.NetworkServiceR
 }
 
 func (s *nsServer) Register(ctx context.Context, ns *registry.NetworkService) (*registry.NetworkService, error) {
-	if err := s.checkCall(ctx, ns.GetName()); err != nil {
-		return nil, err
-	}
-	answer, err := next.NetworkServiceRegistryServer(ctx).Register(ctx, ns)
-	if err != nil {
-		return nil, err
-	}
-	s.keep(ctx, answer)
-	return answer, nil
+	return serve(ctx, &s.names, ns, next.NetworkServiceRegistryServer(ctx).Register)
 }
 
 func (s *nsServer) Find(query *registry.NetworkServiceQuery, found registry.NetworkServiceRegistry_FindServer) error {
@@ -40,11 +32,7 @@ func (s *nsServer) Find(query *registry.NetworkServiceQuery, found registry.Netw
 }
 
 func (s *nsServer) Unregister(ctx context.Context, ns *registry.NetworkService) (*emptypb.Empty, error) {
-	if err := s.checkCall(ctx, ns.GetName()); err != nil {
-		return nil, err
-	}
-	s.known.remove(ns.GetName())
-	return next.NetworkServiceRegistryServer(ctx).Unregister(ctx, ns)
+	return serveEnd(ctx, &s.names, ns, next.NetworkServiceRegistryServer(ctx).Unregister)
 }
 
 type nseServer struct{ names }
@@ -56,15 +44,7 @@ func NewNetworkServiceEndpointRegistryServer(policies []Policy) registry.Network
 }
 
 func (s *nseServer) Register(ctx context.Context, nse *registry.NetworkServiceEndpoint) (*registry.NetworkServiceEndpoint, error) {
-	if err := s.checkCall(ctx, nse.GetName()); err != nil {
-		return nil, err
-	}
-	answer, err := next.NetworkServiceEndpointRegistryServer(ctx).Register(ctx, nse)
-	if err != nil {
-		return nil, err
-	}
-	s.keep(ctx, answer)
-	return answer, nil
+	return serve(ctx, &s.names, nse, next.NetworkServiceEndpointRegistryServer(ctx).Register)
 }
 
 func (s *nseServer) Find(query *registry.NetworkServiceEndpointQuery, found registry.NetworkServiceEndpointRegistry_FindServer) error {
@@ -72,11 +52,7 @@ func (s *nseServer) Find(query *registry.NetworkServiceEndpointQuery, found regi
 }
 
 func (s *nseServer) Unregister(ctx context.Context, nse *registry.NetworkServiceEndpoint) (*emptypb.Empty, error) {
-	if err := s.checkCall(ctx, nse.GetName()); err != nil {
-		return nil, err
-	}
-	s.known.remove(nse.GetName())
-	return next.NetworkServiceEndpointRegistryServer(ctx).Unregister(ctx, nse)
+	return serveEnd(ctx, &s.names, nse, next.NetworkServiceEndpointRegistryServer(ctx).Unregister)
 }
 
 type nsClient struct{ names }
@@ -125,6 +101,28 @@ func (c *nseClient) Unregister(ctx context.Context, nse *registry.NetworkService
 type resource interface {
 	GetName() string
 	GetPathIds() []string
+}
+
+// serve lets a registration of somebody through, and keeps what has come of it.
+func serve[R resource](ctx context.Context, n *names, r R, call func(context.Context, R) (R, error)) (refused R, _ error) {
+	if err := n.checkCall(ctx, r.GetName()); err != nil {
+		return refused, err
+	}
+	answer, err := call(ctx, r)
+	if err != nil {
+		return refused, err
+	}
+	n.keep(ctx, answer)
+	return answer, nil
+}
+
+// serveEnd forgets the name, and lets its end through.
+func serveEnd[R resource](ctx context.Context, n *names, r R, call func(context.Context, R) (*emptypb.Empty, error)) (*emptypb.Empty, error) {
+	if err := n.checkCall(ctx, r.GetName()); err != nil {
+		return nil, err
+	}
+	n.known.remove(r.GetName())
+	return call(ctx, r)
 }
 
 type (

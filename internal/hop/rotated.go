@@ -31,12 +31,7 @@ func NewNetworkServiceRegistryClient(c *Client) registry.NetworkServiceRegistryC
 }
 
 func (n *nsClient) Register(ctx context.Context, ns *registry.NetworkService, opts ...grpc.CallOption) (*registry.NetworkService, error) {
-	answerer := new(peer.Peer)
-	answer, err := next.NetworkServiceRegistryClient(ctx).Register(ctx, ns, withPeer(opts, answerer)...)
-	if err == nil {
-		n.client.introduce(ctx, answerer, opts)
-	}
-	return answer, err
+	return introduced(ctx, n.client, next.NetworkServiceRegistryClient(ctx).Register, ns, opts)
 }
 
 func (n *nsClient) Find(ctx context.Context, query *registry.NetworkServiceQuery, opts ...grpc.CallOption) (registry.NetworkServiceRegistry_FindClient, error) {
@@ -44,12 +39,7 @@ func (n *nsClient) Find(ctx context.Context, query *registry.NetworkServiceQuery
 }
 
 func (n *nsClient) Unregister(ctx context.Context, ns *registry.NetworkService, opts ...grpc.CallOption) (*emptypb.Empty, error) {
-	answerer := new(peer.Peer)
-	answer, err := next.NetworkServiceRegistryClient(ctx).Unregister(ctx, ns, withPeer(opts, answerer)...)
-	if err == nil {
-		n.client.introduce(ctx, answerer, opts)
-	}
-	return answer, err
+	return introduced(ctx, n.client, next.NetworkServiceRegistryClient(ctx).Unregister, ns, opts)
 }
 
 type nseClient struct{ client *Client }
@@ -61,12 +51,7 @@ func NewNetworkServiceEndpointRegistryClient(c *Client) registry.NetworkServiceE
 }
 
 func (n *nseClient) Register(ctx context.Context, nse *registry.NetworkServiceEndpoint, opts ...grpc.CallOption) (*registry.NetworkServiceEndpoint, error) {
-	answerer := new(peer.Peer)
-	answer, err := next.NetworkServiceEndpointRegistryClient(ctx).Register(ctx, nse, withPeer(opts, answerer)...)
-	if err == nil {
-		n.client.introduce(ctx, answerer, opts)
-	}
-	return answer, err
+	return introduced(ctx, n.client, next.NetworkServiceEndpointRegistryClient(ctx).Register, nse, opts)
 }
 
 func (n *nseClient) Find(ctx context.Context, query *registry.NetworkServiceEndpointQuery, opts ...grpc.CallOption) (registry.NetworkServiceEndpointRegistry_FindClient, error) {
@@ -74,16 +59,19 @@ func (n *nseClient) Find(ctx context.Context, query *registry.NetworkServiceEndp
 }
 
 func (n *nseClient) Unregister(ctx context.Context, nse *registry.NetworkServiceEndpoint, opts ...grpc.CallOption) (*emptypb.Empty, error) {
-	answerer := new(peer.Peer)
-	answer, err := next.NetworkServiceEndpointRegistryClient(ctx).Unregister(ctx, nse, withPeer(opts, answerer)...)
-	if err == nil {
-		n.client.introduce(ctx, answerer, opts)
-	}
-	return answer, err
+	return introduced(ctx, n.client, next.NetworkServiceEndpointRegistryClient(ctx).Unregister, nse, opts)
 }
 
-func withPeer(opts []grpc.CallOption, p *peer.Peer) []grpc.CallOption {
-	return append(opts[:len(opts):len(opts)], grpc.Peer(p))
+// introduced makes a call, and introduces who has answered it.
+func introduced[In, Out any](
+	ctx context.Context, c *Client, call func(context.Context, In, ...grpc.CallOption) (Out, error), in In, opts []grpc.CallOption,
+) (Out, error) {
+	answerer := new(peer.Peer)
+	answer, err := call(ctx, in, append(opts[:len(opts):len(opts)], grpc.Peer(answerer))...)
+	if err == nil {
+		c.introduce(ctx, answerer, opts)
+	}
+	return answer, err
 }
 
 // introduce gives those who asked for the peer of a call the far side as it is now,
