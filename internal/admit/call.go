@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/proto"
 )
@@ -42,12 +41,27 @@ type call struct {
 	sent int64
 }
 
+// headersKey has how many bytes of headers a call has: to ask for them later is to have
+// them copied.
+type headersKey struct{}
+
 // count counts a call, and refuses none. It is called by who reads.
-func count(ctx context.Context, _ *tap.Info) (context.Context, error) {
-	if c := connOf(ctx); c != nil {
-		c.undecided.Add(1)
+func count(ctx context.Context, info *tap.Info) (context.Context, error) {
+	c := connOf(ctx)
+	if c == nil {
+		return ctx, nil
 	}
-	return ctx, nil
+	c.undecided.Add(1)
+	bytes := int64(0)
+	for name, values := range info.Header {
+		for _, value := range values {
+			bytes += int64(len(name) + len(value))
+		}
+	}
+	if bytes <= usualHeaders {
+		return ctx, nil
+	}
+	return context.WithValue(ctx, headersKey{}, bytes), nil
 }
 
 // intercept is in front of every call, and returns when its handler has.
@@ -67,7 +81,9 @@ func (a *Admission) intercept(srv any, ss grpc.ServerStream, info *grpc.StreamSe
 	default:
 		c.held.bytes, more = waitCost, requestCost-waitCost
 	}
-	c.held.bytes += max(0, headersOf(ss)-usualHeaders)
+	if bytes, ok := ss.Context().Value(headersKey{}).(int64); ok {
+		c.held.bytes += bytes - usualHeaders
+	}
 	if !c.begin() {
 		conn.refused.Store(true)
 		return a.refuse(what, conn.holder.id)
@@ -102,16 +118,6 @@ func (c *call) await(bytes int64) bool {
 			return true
 		}
 	}
-}
-
-func headersOf(ss grpc.ServerStream) (bytes int64) {
-	md, _ := metadata.FromIncomingContext(ss.Context())
-	for name, values := range md {
-		for _, value := range values {
-			bytes += int64(len(name) + len(value))
-		}
-	}
-	return bytes
 }
 
 func (c *call) begin() bool {

@@ -13,11 +13,11 @@ import (
 	"github.com/networkservicemesh/sdk/pkg/tools/log"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/hop"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/leg"
-	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/packed"
 )
 
 const (
@@ -81,7 +81,7 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 		}
 	}
 	began, end := time.Now(), deadline(ctx)
-	given := packed.Pack(request)
+	given := copyOf(request)
 	for try := 0; ; try++ {
 		conn, err := route.request(ctx, request)
 		if err == nil {
@@ -94,7 +94,7 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 		}
 		// The elements behind change what they are given; who is before us still needs
 		// it, and so does the next try.
-		given.Into(request)
+		given.into(request)
 		again, ok := s.another(ctx, route, behind, err, try, began, end)
 		if !ok {
 			return nil, err
@@ -102,6 +102,29 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 		log.FromContext(ctx).Debugf("directory: trying %s again at %s: %v", endpoint, again.URL, err)
 		route = again
 	}
+}
+
+// given is a Request as it was given, for when it has failed.
+type given struct {
+	request *networkservice.NetworkServiceRequest // but for the path
+	path    *networkservice.Path
+}
+
+// copyOf keeps a request. Its path, four fifths of it, is not copied: nothing behind this
+// element changes that.
+func copyOf(request *networkservice.NetworkServiceRequest) given {
+	conn := request.GetConnection()
+	path := conn.GetPath()
+	conn.Path = nil
+	defer func() { conn.Path = path }()
+	return given{request: proto.CloneOf(request), path: path}
+}
+
+// into makes the request what it was.
+func (g given) into(request *networkservice.NetworkServiceRequest) {
+	proto.Reset(request)
+	proto.Merge(request, g.request)
+	request.Connection.Path = g.path
 }
 
 // namesBehind returns the names that follow us on a connection's path.

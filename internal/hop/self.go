@@ -28,6 +28,8 @@ const (
 	returnedKey = "nsmgr-proxy-returned"
 )
 
+var ourKind = metadata.Pairs(kindKey, "true")
+
 // mark signs an outgoing Request or Close as ours.
 func (p *Pool) mark(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, senderKey, p.sender)
@@ -56,7 +58,7 @@ func (s *selfServer) Request(ctx context.Context, request *networkservice.Networ
 	if err := s.refuse(ctx); err != nil {
 		return nil, err
 	}
-	_ = grpc.SetTrailer(ctx, metadata.Pairs(kindKey, "true"))
+	_ = grpc.SetTrailer(ctx, ourKind)
 	return next.Server(ctx).Request(ctx, request)
 }
 
