@@ -86,6 +86,7 @@ func (r *relay) giveUp(ctx context.Context, err error) {
 		}
 	}
 	r.down = true
+	r.settled(false)
 	if r.table.lose(r) {
 		r.logger().Infof("down: lost past the grace of %s: %v", r.grace, err)
 	}

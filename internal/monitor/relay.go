@@ -56,7 +56,7 @@ type relay struct {
 	// Used by one of the relay's goroutines at a time.
 	lastWord time.Time     // when the far side last said that the leg is there
 	unheard  bool          // a stream that showed the leg has ended, and no other has begun
-	quiet    bool          // the last stream was too short for a line, or ended for our own sake
+	counted  bool          // the loss of the last one is among the hop's losses
 	down     bool          // the loss has been told
 	pause    time.Duration // before the next attempt at a stream
 	asked    time.Time     // when the far side's address was last looked up
@@ -127,6 +127,7 @@ func (r *relay) proceed(ctx context.Context, part func() (goesOn bool)) {
 	defer func() {
 		if !goesOn {
 			r.cancel()
+			r.settled(false)
 			r.hop.Release()
 			r.table.ended(r)
 		}
@@ -156,7 +157,7 @@ func (r *relay) lost(ctx context.Context, s *shown, err error) {
 	r.recover(ctx, err, wait, retired)
 }
 
-// noteLoss logs the loss of a stream that had shown the leg. One that was short
+// noteLoss tells of the loss of a stream that had shown the leg. One that was short
 // is a repeat, and one that was cancelled is our own doing; neither is worth a line
 // at INFO, nor is its resumption: then it is quiet.
 func (r *relay) noteLoss(err error, quiet bool) {
@@ -164,22 +165,31 @@ func (r *relay) noteLoss(err error, quiet bool) {
 	case <-r.answers: // from when all was well; it is no reason to hurry
 	default:
 	}
-	r.unheard, r.quiet = true, quiet
+	r.unheard = true
 	r.table.setLost(r, r.lastWord)
-	r.logf("monitor stream lost, resuming within %s: %v", r.grace, err)
+	r.logger().Debugf("monitor stream lost, resuming within %s: %v", r.grace, err)
+	if !quiet && !r.counted {
+		r.counted = true
+		r.table.losses.begin(r.hop.Target(), r.ours.id, r.grace, err)
+	}
 }
 
 func (r *relay) noteResumed() {
 	if r.unheard {
-		r.logf("monitor stream resumed after %s", time.Since(r.lastWord).Round(time.Millisecond))
+		after := time.Since(r.lastWord).Round(time.Millisecond)
+		r.logger().Debugf("monitor stream resumed after %s", after)
+		if r.down {
+			r.logger().Infof("heard of again after %s", after)
+		}
 	}
+	r.settled(true)
 	r.unheard, r.down = false, false
 }
 
-func (r *relay) logf(format string, args ...any) {
-	if r.quiet {
-		r.logger().Debugf(format, args...)
-		return
+// settled tells of the end of a loss.
+func (r *relay) settled(back bool) {
+	if r.counted {
+		r.counted = false
+		r.table.losses.end(r.hop.Target(), back, time.Since(r.lastWord))
 	}
-	r.logger().Infof(format, args...)
 }

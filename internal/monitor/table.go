@@ -20,7 +20,8 @@ type Table struct {
 	group *background.Group
 	// work is for what events take, in and out: the thousands who wait for them keep small
 	// stacks.
-	work *warm.Pool
+	work   *warm.Pool
+	losses *losses
 	// wide has a token while somebody who selects widely begins.
 	wide chan struct{}
 
@@ -54,6 +55,7 @@ func NewTable(ctx context.Context, wg *sync.WaitGroup) *Table {
 		behind:      make(map[string][]*entry),
 		subscribers: newSubscribers(),
 	}
+	t.losses = newLosses(t.group, log.FromContext(ctx))
 	wg.Go(func() {
 		<-ctx.Done()
 		t.end()

@@ -74,7 +74,7 @@ func (l *lab) prepareProxy(number int) error {
 		"NSM_REGISTRY_PROXY_URL="+d.RegistryProxyURL.String(),
 		"NSM_MAP_IP_FILE_PATH="+mapFile,
 		"NSM_MAX_TOKEN_LIFETIME="+d.TokenLifetime.String(),
-		"NSM_LOG_LEVEL=INFO",
+		"NSM_LOG_LEVEL="+l.options.proxyLevel(),
 	)
 	if interval, ok := l.options.proxyProbe(); ok {
 		env = append(env, "NSM_HOP_PROBE_INTERVAL="+interval.String())

@@ -86,6 +86,15 @@ func (o *Options) proxyProbe() (time.Duration, bool) {
 	}
 }
 
+// proxyLevel returns the level of the proxies' logs. At DEBUG ours have a line for each
+// stream that was lost; stock has kilobytes for each Request.
+func (o *Options) proxyLevel() string {
+	if len(o.ProxyArgs) > 0 {
+		return "INFO"
+	}
+	return "DEBUG"
+}
+
 // Line is something that happened, for whoever watches.
 type Line struct {
 	At     time.Duration // since the start of the run
