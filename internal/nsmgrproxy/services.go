@@ -65,7 +65,8 @@ func warmed(work *warm.Pool, method string, handler grpc.StreamHandler) grpc.Str
 	}
 }
 
-// parked has streams that last begun by such a goroutine, and waited for by their own.
+// parked has streams that last begun by such a goroutine, and waited for by their own. What
+// one has left that fails all the same is given up.
 func parked(work *warm.Pool, method string, handler grpc.StreamHandler) grpc.StreamHandler {
 	panicked := panicked(method)
 	return func(srv any, ss grpc.ServerStream) (err error) {
