@@ -65,6 +65,38 @@ func TestSilents_NobodyIsSilentForLong(t *testing.T) {
 	})
 }
 
+// A thousand forwarders that come back at once, on few cores, speak later than they connect.
+func TestSilents_ABurstOfHonestPeersMayStay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(silents)
+		var all []*arrival
+		for range mostSilent {
+			all = append(all, s.arrive(t))
+		}
+		time.Sleep(leastSilence - time.Millisecond)
+		for _, a := range all {
+			go func() { _, _ = a.peer.Write([]byte{22}) }()
+			require.NotNil(t, <-a.spoken)
+		}
+	})
+}
+
+func TestSilents_ThereIsAnEndToThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(silents)
+		var all []*arrival
+		for range mostSilent + 1 {
+			all = append(all, s.arrive(t))
+		}
+		require.Nil(t, <-all[0].spoken, "the oldest")
+		require.Empty(t, all[1].spoken)
+		require.Equal(t, mostSilent, s.waiting.Len())
+		time.Sleep(leastSilence)
+		s.arrive(t)
+		require.Nil(t, <-all[1].spoken, "one that has been silent for too long")
+	})
+}
+
 // Two hundred a second that say nothing, for a minute: whoever speaks gets through at
 // once, and as many are there as may be.
 func TestSilents_HoldNobodyUp(t *testing.T) {

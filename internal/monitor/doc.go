@@ -22,8 +22,8 @@
 //     sees it without tokens.
 //   - A late subscriber gets an INITIAL_STATE_TRANSFER of what is known, never
 //     from upstream, even if it is empty.
-//   - A malformed word of the far side is left out. If it is a DOWN, or part of an
-//     initial state, nothing of its event counts, and the stream is taken for broken.
+//   - An UPDATE, UP of the far side that is malformed is left out. If anything else
+//     cannot be decoded, nothing of its event counts, and the stream is taken for broken.
 //   - Of what is told, a connection is encoded once. Its events have it for those behind
 //     gRPC; who calls the table itself finds none in them.
 //   - At the end of the chain's context all streams end with Unavailable. Nothing

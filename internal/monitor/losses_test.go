@@ -23,62 +23,73 @@ func TestLosses_AreToldOnceForAHop(t *testing.T) {
 	}{
 		"one": {
 			func(l *losses) {
-				l.begin("a", "c-1", 30*time.Second, cut)
+				one := l.begin("a", "c-1", 30*time.Second, cut)
 				time.Sleep(300 * time.Millisecond)
-				l.end("a", true, 300*time.Millisecond)
+				l.end(one, true, 300*time.Millisecond)
 			},
 			[]string{
 				"INFO [hop:a] monitor stream of c-1 lost, resuming within 30s: cut",
-				"INFO [hop:a] monitor streams: 1 of 1 resumed, within 300ms",
+				"INFO [hop:a] monitor streams: 1 of 1 resumed within 300ms",
 			},
 		},
 		"a thousand, of which one is given up": {
 			func(l *losses) {
+				var all []*loss
 				for n := range 1000 {
-					l.begin("a", fmt.Sprintf("c-%d", n), 30*time.Second, cut)
+					all = append(all, l.begin("a", fmt.Sprintf("c-%d", n), 30*time.Second, cut))
 				}
 				time.Sleep(2 * time.Second)
-				for range 999 {
-					l.end("a", true, 1500*time.Millisecond)
+				for _, one := range all[1:] {
+					l.end(one, true, 1500*time.Millisecond)
 				}
-				time.Sleep(30 * time.Second)
-				l.end("a", false, 32*time.Second)
+				time.Sleep(28 * time.Second)
+				l.end(all[0], false, 30*time.Second)
 			},
 			[]string{
 				"INFO [hop:a] monitor stream of c-0 lost, resuming within 30s: cut",
 				"INFO [hop:a] 1000 monitor streams lost",
-				"INFO [hop:a] monitor streams: 999 of 1000 resumed, within 1.5s",
+				"INFO [hop:a] monitor streams: 999 of 1000 resumed within 1.5s",
+			},
+		},
+		"one that is never back keeps no other from being told": {
+			func(l *losses) {
+				_ = l.begin("a", "c-1", 30*time.Second, cut)
+				time.Sleep(time.Minute)
+				one := l.begin("a", "c-2", 30*time.Second, cut)
+				l.end(one, true, 0)
+				time.Sleep(gatherFor)
+			},
+			[]string{
+				"INFO [hop:a] monitor stream of c-1 lost, resuming within 30s: cut",
+				"INFO [hop:a] monitor streams: 0 of 1 resumed, 1 lost still",
+				"INFO [hop:a] monitor stream of c-2 lost, resuming within 30s: cut",
+				"INFO [hop:a] monitor streams: 1 of 1 resumed within 0s",
+			},
+		},
+		"a hundred that have no grace": {
+			func(l *losses) {
+				for range 100 {
+					l.end(l.begin("a", "c-1", 0, cut), false, 0)
+				}
+			},
+			[]string{
+				"INFO [hop:a] monitor stream of c-1 lost, resuming within 0s: cut",
+				"INFO [hop:a] monitor streams: 0 of 100 resumed",
 			},
 		},
 		"two hops": {
 			func(l *losses) {
-				l.begin("a", "c-1", time.Second, cut)
-				l.begin("b", "c-2", time.Second, cut)
+				a, b := l.begin("a", "c-1", time.Second, cut), l.begin("b", "c-2", time.Second, cut)
+				time.Sleep(2 * time.Second)
+				l.end(b, true, 2*time.Second)
 				synctest.Wait()
-				l.end("b", true, 0)
-				synctest.Wait()
-				l.end("a", false, 0)
+				l.end(a, false, 0)
 			},
 			[]string{
 				"INFO [hop:a] monitor stream of c-1 lost, resuming within 1s: cut",
 				"INFO [hop:b] monitor stream of c-2 lost, resuming within 1s: cut",
-				"INFO [hop:b] monitor streams: 1 of 1 resumed, within 0s",
-				"INFO [hop:a] monitor streams: 0 of 1 resumed, within 0s",
-			},
-		},
-		"one, and then another": {
-			func(l *losses) {
-				for range 2 {
-					l.begin("a", "c-1", time.Second, cut)
-					l.end("a", true, 0)
-					synctest.Wait()
-				}
-			},
-			[]string{
-				"INFO [hop:a] monitor stream of c-1 lost, resuming within 1s: cut",
-				"INFO [hop:a] monitor streams: 1 of 1 resumed, within 0s",
-				"INFO [hop:a] monitor stream of c-1 lost, resuming within 1s: cut",
-				"INFO [hop:a] monitor streams: 1 of 1 resumed, within 0s",
+				"INFO [hop:b] monitor streams: 1 of 1 resumed within 2s",
+				"INFO [hop:a] monitor streams: 0 of 1 resumed",
 			},
 		},
 	} {
@@ -91,6 +102,7 @@ func TestLosses_AreToldOnceForAHop(t *testing.T) {
 				lines := logtest.New()
 				l := newLosses(background.New(ctx, &wg), lines)
 				c.do(l)
+				time.Sleep(gatherFor)
 				synctest.Wait()
 				require.Equal(t, c.want, lines.All(""))
 				require.Empty(t, l.hops)

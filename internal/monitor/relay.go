@@ -56,7 +56,8 @@ type relay struct {
 	// Used by one of the relay's goroutines at a time.
 	lastWord time.Time     // when the far side last said that the leg is there
 	unheard  bool          // a stream that showed the leg has ended, and no other has begun
-	counted  bool          // the loss of the last one is among the hop's losses
+	quiet    bool          // the last stream was too short for a line, or ended for our own sake
+	loss     *loss         // the hop's in which that of the last one is counted, or nil
 	down     bool          // the loss has been told
 	pause    time.Duration // before the next attempt at a stream
 	asked    time.Time     // when the far side's address was last looked up
@@ -159,28 +160,31 @@ func (r *relay) lost(ctx context.Context, s *shown, err error) {
 
 // noteLoss tells of the loss of a stream that had shown the leg. One that was short
 // is a repeat, and one that was cancelled is our own doing; neither is worth a line
-// at INFO, nor is its resumption: then it is quiet.
+// at INFO, nor is its resumption, unless it was told as DOWN meanwhile: then it is quiet.
 func (r *relay) noteLoss(err error, quiet bool) {
 	select {
 	case <-r.answers: // from when all was well; it is no reason to hurry
 	default:
 	}
-	r.unheard = true
+	r.unheard, r.quiet = true, quiet
 	r.table.setLost(r, r.lastWord)
-	r.logger().Debugf("monitor stream lost, resuming within %s: %v", r.grace, err)
-	if !quiet && !r.counted {
-		r.counted = true
-		r.table.losses.begin(r.hop.Target(), r.ours.id, r.grace, err)
+	if quiet {
+		r.logger().Debugf("monitor stream ended, opening another: %v", err)
+		return
 	}
+	r.logger().Debugf("monitor stream lost, resuming within %s: %v", r.grace, err)
+	r.settled(false)
+	r.loss = r.table.losses.begin(r.hop.Target(), r.ours.id, r.grace, err)
 }
 
 func (r *relay) noteResumed() {
-	if r.unheard {
-		after := time.Since(r.lastWord).Round(time.Millisecond)
+	after := time.Since(r.lastWord).Round(time.Millisecond)
+	switch {
+	case r.down:
+		r.logger().Infof("heard of again after %s", after)
+		fallthrough
+	case r.unheard && !r.quiet:
 		r.logger().Debugf("monitor stream resumed after %s", after)
-		if r.down {
-			r.logger().Infof("heard of again after %s", after)
-		}
 	}
 	r.settled(true)
 	r.unheard, r.down = false, false
@@ -188,8 +192,8 @@ func (r *relay) noteResumed() {
 
 // settled tells of the end of a loss.
 func (r *relay) settled(back bool) {
-	if r.counted {
-		r.counted = false
-		r.table.losses.end(r.hop.Target(), back, time.Since(r.lastWord))
+	if r.loss != nil {
+		r.table.losses.end(r.loss, back, time.Since(r.lastWord))
+		r.loss = nil
 	}
 }

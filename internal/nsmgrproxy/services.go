@@ -71,18 +71,17 @@ func parked(work *warm.Pool, method string, handler grpc.StreamHandler) grpc.Str
 	panicked := panicked(method)
 	return func(srv any, ss grpc.ServerStream) (err error) {
 		ctx, place := park.With(ss.Context())
+		defer guard.Recover(ctx, method)
 		err = panicked
 		work.Run(method, func() { err = handler(srv, within{ss, ctx}) })
 		if err != nil {
-			ctx, cancel := context.WithCancel(ctx)
+			gone, cancel := context.WithCancel(ctx)
 			cancel()
-			_ = place.Wait(ctx)
+			_ = place.Wait(gone)
 			return err
 		}
-		err = panicked
-		defer guard.Recover(ctx, method)
-		err = place.Wait(ctx)
-		return err
+		err = panicked // unless the wait returns
+		return place.Wait(ctx)
 	}
 }
 

@@ -81,16 +81,33 @@ func TestNobodyWaitsForWhatWasStarted(t *testing.T) {
 
 func TestWhatManyTookIsGivenBack(t *testing.T) {
 	inBubble(t, func(p *warm.Pool, _ func()) {
-		before := runtime.NumGoroutine()
-		release := make(chan struct{})
-		for range 1000 {
-			p.Start("test", func() { <-release })
+		// atOnce returns the goroutines that a thousand pieces of work at a time are done by.
+		atOnce := func() map[string]bool {
+			var mu sync.Mutex
+			used, release := make(map[string]bool), make(chan struct{})
+			for range 1000 {
+				p.Start("test", func() {
+					mu.Lock()
+					used[name()] = true
+					mu.Unlock()
+					<-release
+				})
+			}
+			synctest.Wait()
+			close(release)
+			synctest.Wait()
+			return used
 		}
-		synctest.Wait()
-		require.Equal(t, before+1000, runtime.NumGoroutine())
-		close(release)
-		synctest.Wait()
-		require.Equal(t, before+64, runtime.NumGoroutine())
+		first, second := atOnce(), atOnce()
+		require.Len(t, first, 1000)
+		require.Len(t, second, 1000)
+		kept := 0
+		for name := range second {
+			if first[name] {
+				kept++
+			}
+		}
+		require.Equal(t, 64, kept)
 	})
 }
 
