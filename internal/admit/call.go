@@ -85,15 +85,19 @@ func (a *Admission) intercept(srv any, ss grpc.ServerStream, info *grpc.StreamSe
 		c.held.bytes += bytes - usualHeaders
 	}
 	if !c.begin() {
-		conn.refused.Store(true)
-		return a.refuse(what, conn.holder.id)
+		return c.refuse(what)
 	}
 	defer c.end()
 	if !c.await(more) {
-		conn.refused.Store(true)
-		return a.refuse(what, conn.holder.id)
+		return c.refuse(what)
 	}
 	return handler(srv, c)
+}
+
+// refuse is for who has not got to its handler: its connection is slowed down.
+func (c *call) refuse(what string) error {
+	c.conn.refused.Store(true)
+	return c.admission.refuse(what, c.conn.holder.id)
 }
 
 // await has the call hold so much more as soon as there is room for it. All the legs of

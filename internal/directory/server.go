@@ -13,11 +13,11 @@ import (
 	"github.com/networkservicemesh/sdk/pkg/tools/log"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/hop"
 	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/leg"
+	"github.com/networkservicemesh/cmd-nsmgr-proxy/internal/packed"
 )
 
 const (
@@ -106,7 +106,7 @@ func (s *server) Request(ctx context.Context, request *networkservice.NetworkSer
 
 // given is a Request as it was given, for when it has failed.
 type given struct {
-	request *networkservice.NetworkServiceRequest // but for the path
+	request packed.Message[*networkservice.NetworkServiceRequest] // but for the path
 	path    *networkservice.Path
 }
 
@@ -117,13 +117,12 @@ func copyOf(request *networkservice.NetworkServiceRequest) given {
 	path := conn.GetPath()
 	conn.Path = nil
 	defer func() { conn.Path = path }()
-	return given{request: proto.CloneOf(request), path: path}
+	return given{request: packed.Pack(request), path: path}
 }
 
 // into makes the request what it was.
 func (g given) into(request *networkservice.NetworkServiceRequest) {
-	proto.Reset(request)
-	proto.Merge(request, g.request)
+	g.request.Into(request)
 	request.Connection.Path = g.path
 }
 

@@ -26,8 +26,8 @@ func callerOf(ctx context.Context) caller {
 
 // header returns the one value of a header: the guard lets no more through.
 func header(ctx context.Context, name string) string {
-	for _, value := range metadata.ValueFromIncomingContext(ctx, name) {
-		return value
+	if values := metadata.ValueFromIncomingContext(ctx, name); len(values) > 0 {
+		return values[0]
 	}
 	return ""
 }
@@ -37,10 +37,11 @@ func (c caller) context(ctx context.Context) context.Context {
 		ctx = peer.NewContext(ctx, c.peer)
 	}
 	md := make(metadata.MD, 2)
-	for name, value := range map[string]string{guard.TokenHeader: c.token, guard.ExpiresHeader: c.expires} {
-		if value != "" {
-			md[name] = []string{value}
-		}
+	if c.token != "" {
+		md.Set(guard.TokenHeader, c.token)
+	}
+	if c.expires != "" {
+		md.Set(guard.ExpiresHeader, c.expires)
 	}
 	if len(md) > 0 {
 		ctx = metadata.NewIncomingContext(ctx, md)

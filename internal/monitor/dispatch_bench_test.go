@@ -31,8 +31,7 @@ func newCrowded(b *testing.B, legs int) *crowded {
 	c := &crowded{Table: NewTable(ctx, &wg)}
 	for n := range legs {
 		conn := lbtest.Established(n)
-		e := c.begin(conn.GetId())
-		c.answered(e, conn, "", false)
+		e := c.answer(conn)
 		sub := byHand(byID(conn.GetPrevPathSegment().GetId()), "")
 		c.join(sub)
 		sub.next()

@@ -189,13 +189,13 @@ func (t *Table) resume(r *relay, w *word, answers int) (shown bool) {
 		if err != nil || !sameLeg(told, far) {
 			return false // the Request in flight may be for it: then the next stream shows the leg
 		}
-		if stale := e.state != networkservice.State_DOWN && older(told, far); !e.inFlight {
-			if (stale || e.answers != answers) && fold(told, far, w.state) {
-				return false
-			}
-			if stale {
-				return true
-			}
+		stale := !e.inFlight && e.state != networkservice.State_DOWN && older(told, far)
+		early := !e.inFlight && e.answers != answers
+		if (stale || early) && fold(told, far, w.state) {
+			return false
+		}
+		if stale {
+			return true
 		}
 	}
 	e.lost = time.Time{}

@@ -11,8 +11,7 @@ import (
 func TestGhost_OneThatIsGoneIsLeftAlone(t *testing.T) {
 	inTable(t, func(t *testing.T, table *Table) {
 		conn := ourConn()
-		e := table.begin(conn.GetId())
-		table.answered(e, conn, "", false)
+		e := table.answer(conn)
 		r := &relay{table: table, entry: e, ours: placeOf(conn), haunted: true}
 		e.relay = r
 		other := func(state networkservice.State) []byte {

@@ -179,11 +179,10 @@ func (r *relay) noteLoss(err error, quiet bool) {
 
 func (r *relay) noteResumed() {
 	after := time.Since(r.lastWord).Round(time.Millisecond)
-	switch {
-	case r.down:
+	if r.down {
 		r.logger().Infof("heard of again after %s", after)
-		fallthrough
-	case r.unheard && !r.quiet:
+	}
+	if r.down || r.unheard && !r.quiet {
 		r.logger().Debugf("monitor stream resumed after %s", after)
 	}
 	r.settled(true)

@@ -1,10 +1,6 @@
 package monitor
 
-import (
-	"slices"
-
-	"github.com/networkservicemesh/api/pkg/api/networkservice"
-)
+import "github.com/networkservicemesh/api/pkg/api/networkservice"
 
 // subscribers finds who has asked for a connection without asking everyone.
 // Stock neighbours select by one segment id, and only those whose id stands in
@@ -41,16 +37,7 @@ func (s subscribers) add(sub *subscriber) {
 
 func (s subscribers) remove(sub *subscriber) {
 	delete(s.rest, sub)
-	key := keyOf(sub.selector)
-	subs := s.byID[key]
-	if i := slices.Index(subs, sub); i >= 0 {
-		subs = slices.Delete(subs, i, i+1)
-	}
-	if len(subs) == 0 {
-		delete(s.byID, key)
-	} else {
-		s.byID[key] = subs
-	}
+	dropOne(s.byID, keyOf(sub.selector), sub)
 }
 
 func (s subscribers) len() int {

@@ -115,10 +115,9 @@ func (t *Table) know(e *entry, conn *networkservice.Connection) {
 	// The far side's report of an answer says the same again: the block of bytes that
 	// the leg keeps as well may stay.
 	if told := toldOf(conn); !told.Equal(e.told.Message) {
-		e.told = told
+		v, _ := placeOf(conn).look(told.Encoded()) // what has been encoded here is not malformed
+		e.told, e.state, e.digest = told, conn.GetState(), v.digest
 	}
-	v, _ := placeOf(conn).look(e.told.connection()) // what has been encoded here is not malformed
-	e.state, e.digest = conn.GetState(), v.digest
 }
 
 // send queues one event for everyone who has asked for the connection. The caller
@@ -143,18 +142,17 @@ func (t *Table) send(kind networkservice.ConnectionEventType, e *entry, conn *ne
 // unindex takes the leg out of the index by segment. The caller holds mu.
 func (t *Table) unindex(e *entry) {
 	for _, id := range e.ids {
-		legs := t.behind[id]
-		kept := legs[:0:0]
-		for _, other := range legs {
-			if other != e {
-				kept = append(kept, other)
-			}
-		}
-		if len(kept) == 0 {
-			delete(t.behind, id)
-		} else {
-			t.behind[id] = kept
-		}
+		dropOne(t.behind, id, e)
+	}
+}
+
+// dropOne takes one out of those under a key, and the key with the last.
+func dropOne[T comparable](all map[string][]T, key string, one T) {
+	kept := slices.DeleteFunc(all[key], func(other T) bool { return other == one })
+	if len(kept) == 0 {
+		delete(all, key)
+	} else {
+		all[key] = kept
 	}
 }
 

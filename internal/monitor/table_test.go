@@ -88,9 +88,13 @@ func numbered(n int) *networkservice.Connection {
 	}
 }
 
-func (t *Table) establish(n int) {
-	conn := numbered(n)
-	t.answered(t.begin(conn.GetId()), conn, "", false)
+func (t *Table) establish(n int) { t.answer(numbered(n)) }
+
+// answer has a Request answered with the connection.
+func (t *Table) answer(conn *networkservice.Connection) *entry {
+	e := t.begin(conn.GetId())
+	t.answered(e, conn, "", false)
+	return e
 }
 
 func inTable(t *testing.T, f func(t *testing.T, table *Table)) {

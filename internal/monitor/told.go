@@ -29,9 +29,6 @@ func toldOf(conn *networkservice.Connection) told {
 	return t
 }
 
-// connection is the encoded connection.
-func (t told) connection() []byte { return t.part[max(0, len(t.part)-t.Size()):] }
-
 // event returns an event of that. Its connection is there for those behind gRPC alone: it
 // is among the fields that the API's message does not know, as it goes out.
 func (t told) event(kind networkservice.ConnectionEventType) *networkservice.ConnectionEvent {

@@ -95,14 +95,18 @@ func parse(f frame) (heard, error) {
 	if !errors.Is(err, errUnusual) {
 		return h, err
 	}
-	event := new(networkservice.ConnectionEvent)
-	if err := proto.Unmarshal(f, event); err != nil {
-		return heard{}, fmt.Errorf("monitor: event: %w", err)
-	}
-	if f, err = proto.Marshal(event); err != nil {
+	if f, err = usual(f, new(networkservice.ConnectionEvent)); err != nil {
 		return heard{}, fmt.Errorf("monitor: event: %w", err)
 	}
 	return read(f)
+}
+
+// usual is a message of that type as an encoder makes it.
+func usual(raw []byte, m proto.Message) ([]byte, error) {
+	if err := proto.Unmarshal(raw, m); err != nil {
+		return nil, err
+	}
+	return proto.Marshal(m)
 }
 
 // read is parse for what encoders make.

@@ -107,8 +107,7 @@ func TestWire_ReportOfAnAnswerIsKnown(t *testing.T) {
 	inTable(t, func(t *testing.T, table *Table) {
 		conn := rich()
 		conn.Id, conn.Path.Index, conn.Labels = "b", 1, map[string]string{"of": "the client"}
-		e := table.begin(conn.GetId())
-		table.answered(e, conn, "", false)
+		e := table.answer(conn)
 		report := func(change func(*networkservice.Connection)) *word {
 			far := rich()
 			change(far)
@@ -215,7 +214,7 @@ func FuzzLook(f *testing.F) {
 		}
 		require.Equal(t, conn.GetState(), v.state)
 		require.Equal(t, seenBy(p, conn), v.ours)
-		again, err := p.look(toldOf(conn).connection())
+		again, err := p.look(toldOf(conn).Encoded())
 		require.NoError(t, err)
 		require.Equal(t, v.ours, again.ours)
 		require.Equal(t, v.state, again.state)

@@ -42,9 +42,10 @@ func (p place) words(said heard) (words []*word, err error) {
 func (p place) word(kind networkservice.ConnectionEventType, conn []byte) (*word, error) {
 	v, err := p.look(conn)
 	if errors.Is(err, errUnusual) {
-		if conn, err = usual(conn); err == nil {
-			v, err = p.look(conn)
+		if conn, err = usual(conn, new(networkservice.Connection)); err != nil {
+			return nil, fmt.Errorf("monitor: connection: %w", err)
 		}
+		v, err = p.look(conn)
 	}
 	if err != nil || !v.ours {
 		return nil, err
@@ -66,18 +67,6 @@ func (w *word) decode() (*networkservice.Connection, error) {
 		return nil, fmt.Errorf("monitor: connection: %w", err)
 	}
 	w.conn, w.raw = conn, nil
-	return conn, nil
-}
-
-// usual is a connection as an encoder makes it.
-func usual(conn []byte) ([]byte, error) {
-	decoded, err := (&word{raw: conn}).decode()
-	if err != nil {
-		return nil, err
-	}
-	if conn, err = proto.Marshal(decoded); err != nil {
-		return nil, fmt.Errorf("monitor: connection: %w", err)
-	}
 	return conn, nil
 }
 

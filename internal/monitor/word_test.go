@@ -53,20 +53,29 @@ func TestWord_UndecodableOnesEndTheStreamUnlessTheyAreOfEveryRefresh(t *testing.
 	require.Empty(t, words)
 }
 
+// watched is our connection, and a subscriber who has got its initial state.
+func (t *Table) watched(tt *testing.T) (*entry, *subscriber) {
+	e, sub := t.answer(ourConn()), byHand(nil, "")
+	require.True(tt, t.join(sub))
+	sub.next()
+	return e, sub
+}
+
+// farWithoutTokens is farConn without what is none: it may be passed on.
+func farWithoutTokens() *networkservice.Connection {
+	far := farConn()
+	for _, segment := range far.GetPath().GetPathSegments() {
+		segment.Token = ""
+	}
+	return far
+}
+
 func TestWord_UndecodableUpdateIsLeftOut(t *testing.T) {
 	inTable(t, func(t *testing.T, table *Table) {
-		conn := ourConn()
-		e := table.begin(conn.GetId())
-		table.answered(e, conn, "", false)
-		sub := byHand(nil, "")
-		require.True(t, table.join(sub))
-		sub.next()
-		far := farConn()
+		e, sub := table.watched(t)
+		far := farWithoutTokens()
 		far.Context.MTU++
-		for _, segment := range far.GetPath().GetPathSegments() {
-			segment.Token = "" // these are none
-		}
-		w, err := placeOf(conn).word(update, append(undecodable(t, networkservice.State_UP)[:3:3], encoded(t, far)...))
+		w, err := placeOf(ourConn()).word(update, append(undecodable(t, networkservice.State_UP)[:3:3], encoded(t, far)...))
 		require.NoError(t, err)
 		table.mu.Lock()
 		table.weigh(e, w)
@@ -133,18 +142,10 @@ func TestWord_AskingForARefreshThatIsOwedIsNoNews(t *testing.T) {
 	}{"owed": {1, 0}, "not owed": {0, 1}} {
 		t.Run(name, func(t *testing.T) {
 			inTable(t, func(t *testing.T, table *Table) {
-				conn := ourConn()
-				e := table.begin(conn.GetId())
-				table.answered(e, conn, "", false)
-				sub := byHand(nil, "")
-				require.True(t, table.join(sub))
-				sub.next()
-				far := farConn()
+				e, sub := table.watched(t)
+				far := farWithoutTokens()
 				far.State = networkservice.State_REFRESH_REQUESTED
-				for _, segment := range far.GetPath().GetPathSegments() {
-					segment.Token = "" // these are none
-				}
-				w, err := placeOf(conn).word(update, encoded(t, far))
+				w, err := placeOf(ourConn()).word(update, encoded(t, far))
 				require.NoError(t, err)
 				table.mu.Lock()
 				e.owed = c.owed
@@ -161,8 +162,7 @@ func TestWord_AskingForARefreshThatIsOwedIsNoNews(t *testing.T) {
 func TestHeld_NothingStays(t *testing.T) {
 	inTable(t, func(t *testing.T, table *Table) {
 		first := answeredWith("a")
-		e := table.begin(first.GetId())
-		table.answered(e, first, "", false)
+		e := table.answer(first)
 		table.begin(first.GetId())
 		table.mu.Lock()
 		table.weigh(e, said("a", networkservice.State_DOWN))
@@ -185,8 +185,7 @@ func TestTold_OneThatCannotBeEncodedIsKnownToNobody(t *testing.T) {
 	inTable(t, func(t *testing.T, table *Table) {
 		conn := ourConn()
 		conn.NetworkService = "\xff"
-		e := table.begin(conn.GetId())
-		table.answered(e, conn, "", false)
+		e := table.answer(conn)
 		v, err := placeOf(conn).look(nil)
 		require.NoError(t, err)
 		require.False(t, e.knows(&word{digest: v.digest}))

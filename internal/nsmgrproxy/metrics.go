@@ -27,11 +27,13 @@ func Measure(ctx context.Context, made nsmgr.Nsmgr, meter metric.Meter) (err err
 	if !ok {
 		return errors.New("nsmgrproxy: not a server of ours")
 	}
+	var all []metric.Observable
 	gauge := func(name, what string) metric.Int64ObservableGauge {
 		g, failed := meter.Int64ObservableGauge("nsmgr_proxy."+name, metric.WithDescription(what))
 		if err == nil {
 			err = failed
 		}
+		all = append(all, g)
 		return g
 	}
 	counter := func(name, what string) metric.Int64ObservableCounter {
@@ -39,6 +41,7 @@ func Measure(ctx context.Context, made nsmgr.Nsmgr, meter metric.Meter) (err err
 		if err == nil {
 			err = failed
 		}
+		all = append(all, c)
 		return c
 	}
 	i := &instruments{
@@ -56,8 +59,7 @@ func Measure(ctx context.Context, made nsmgr.Nsmgr, meter metric.Meter) (err err
 		return fmt.Errorf("nsmgrproxy: %w", err)
 	}
 	registration, err := meter.RegisterCallback(
-		func(_ context.Context, o metric.Observer) error { s.observe(i, o); return nil },
-		i.connections, i.subscribers, i.mapEntries, i.mapUnusable, i.hopUsers, i.hopConnected, i.panics, i.hopDials, i.hopFailures)
+		func(_ context.Context, o metric.Observer) error { s.observe(i, o); return nil }, all...)
 	if err != nil {
 		return fmt.Errorf("nsmgrproxy: %w", err)
 	}

@@ -35,11 +35,8 @@ const (
 // Pack keeps m as it is now; m stays the caller's. One that cannot be encoded, for a
 // string that is not UTF-8, gRPC could neither have received nor send; it is copied.
 func Pack[M proto.Message](m M) Message[M] {
-	block, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	if err != nil {
-		return Message[M]{tree: proto.CloneOf(m), kind: copied}
-	}
-	return Message[M]{bytes: block, kind: encoded}
+	p, _ := PackBehind(m, func(int) []byte { return nil })
+	return p
 }
 
 // PackBehind is Pack into a block that begins with something else, which head returns for
@@ -56,6 +53,9 @@ func PackBehind[M proto.Message](m M, head func(size int) []byte) (p Message[M],
 	}
 	return Message[M]{bytes: block[len(first):], kind: encoded}, block
 }
+
+// Encoded is the block, which is not to be changed, or nil of what cannot be encoded.
+func (p Message[M]) Encoded() []byte { return p.bytes }
 
 // Set tells whether there is a message.
 func (p Message[M]) Set() bool { return p.kind != none }
